@@ -1,0 +1,71 @@
+//! A Lambda function that behaves as its event says: what the tests of the Lambda host invoke.
+//!
+//! `{"do": "echo" | "error" | "panic" | "hang" | "exit" | "sleep" | "print", "value": ...}`.
+//! With `INIT=error`, `exit` or `hang` in its environment it does not even come to ask for an event.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use serde_json::{Value, json};
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    println!("starting");
+    match std::env::var("INIT").as_deref() {
+        Ok("error") => report_init_error()?,
+        Ok("exit") => std::process::exit(3),
+        Ok("hang") => std::future::pending().await,
+        _ => {}
+    }
+    lambda_runtime::run(service_fn(handle)).await
+}
+
+async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
+    let value = event.payload["value"].clone();
+    match event.payload["do"].as_str() {
+        Some("echo") => Ok(json!({
+            "value": value,
+            "request_id": event.context.request_id,
+            "deadline_ms": event.context.deadline,
+            "arn": event.context.invoked_function_arn,
+            "pid": std::process::id(),
+            "environment": std::env::vars().collect::<std::collections::BTreeMap<_, _>>(),
+        })),
+        Some("error") => Err(format!("told to fail: {value}").into()),
+        #[expect(clippy::panic, reason = "it is what this function is for")]
+        Some("panic") => panic!("told to panic"),
+        Some("hang") => {
+            println!("hanging");
+            std::future::pending().await
+        }
+        Some("sleep") => {
+            tokio::time::sleep(Duration::from_millis(value.as_u64().unwrap_or(0))).await;
+            Ok(json!({"pid": std::process::id()}))
+        }
+        Some("exit") => std::process::exit(7),
+        Some("print") => {
+            println!("{}", value.as_str().unwrap_or_default());
+            Ok(Value::Null)
+        }
+        other => Err(format!("unknown order {other:?}").into()),
+    }
+}
+
+/// `lambda_runtime` has no call for this, so it is said by hand.
+fn report_init_error() -> Result<(), Error> {
+    let api = std::env::var("AWS_LAMBDA_RUNTIME_API")?;
+    let body = json!({"errorType": "Echo.Configuration", "errorMessage": "INIT says error"});
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(&api)?;
+    write!(
+        stream,
+        "POST /2018-06-01/runtime/init/error HTTP/1.1\r\nhost: {api}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    std::process::exit(1)
+}

@@ -1,0 +1,9 @@
+//! What stands in for AWS on a developer's machine, and the first run.
+//!
+//! One small library, shared by the first-run command and by the tests.
+
+pub mod functions;
+pub mod guarded;
+pub mod kafka;
+pub mod lambda;
+mod ports;
