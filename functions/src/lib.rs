@@ -1,0 +1,1 @@
+//! The Lambda functions: stream-relay and scheduled-relay

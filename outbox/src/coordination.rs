@@ -1,0 +1,182 @@
+//! The lease and heartbeat records of one read, and what follows from them (design.md, section 6).
+//!
+//! Every store keeps these records in its own way; what they mean is decided here, once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::lease_plan::{self, LeasePlan, LeaseState};
+use crate::{Bucket, BucketCount, LeaseTimes, RelayId, Ticks};
+
+/// A lease as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Who holds it; `None`: nobody.
+    pub owner: Option<RelayId>,
+    /// When it lapses, and its version. `None` in a record that nobody of ours wrote: such a lease is free.
+    pub expires_at: Option<Ticks>,
+}
+
+impl LeaseRecord {
+    fn has_expired(&self, now: Ticks) -> bool {
+        self.expires_at.is_none_or(|expires_at| expires_at <= now)
+    }
+}
+
+/// A heartbeat as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeartbeatRecord {
+    /// When the relay last said that it is alive.
+    pub last_seen: Ticks,
+    /// When it stopped; `None` while it runs.
+    pub stopped_at: Option<Ticks>,
+}
+
+/// All lease and heartbeat records, as one strongly consistent read showed them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coordination {
+    /// The leases. A bucket without one is free.
+    pub leases: BTreeMap<Bucket, LeaseRecord>,
+    /// The heartbeats. An owner without one (a hinted run) holds its leases, but is no member.
+    pub heartbeats: BTreeMap<RelayId, HeartbeatRecord>,
+}
+
+impl Coordination {
+    /// The relays that take part in fair share: not stopped, and seen within one lease duration. One that is seen in
+    /// the future has a clock that is ahead, and is alive.
+    pub fn active(&self, now: Ticks, lease_duration: Duration) -> BTreeSet<RelayId> {
+        let active = |heartbeat: &HeartbeatRecord| {
+            heartbeat.stopped_at.is_none() && heartbeat.last_seen.plus(lease_duration) > now
+        };
+        self.heartbeats
+            .iter()
+            .filter(|(_, heartbeat)| active(heartbeat))
+            .map(|(relay, _)| relay.clone())
+            .collect()
+    }
+
+    /// What `relay` writes in this round.
+    pub fn plan(&self, bucket_count: BucketCount, relay: &RelayId, times: LeaseTimes) -> LeasePlan {
+        let state = |lease: &LeaseRecord| LeaseState {
+            owner: lease.owner.clone().filter(|_| lease.expires_at.is_some()),
+            expired: lease.has_expired(times.now),
+        };
+        let leases = self
+            .leases
+            .iter()
+            .map(|(bucket, lease)| (*bucket, state(lease)))
+            .collect();
+        lease_plan::plan(
+            bucket_count,
+            &self.active(times.now, times.duration),
+            relay,
+            &leases,
+        )
+    }
+
+    /// Whether anybody may claim `bucket`.
+    pub fn is_free(&self, bucket: Bucket, now: Ticks) -> bool {
+        self.leases
+            .get(&bucket)
+            .is_none_or(|lease| lease.owner.is_none() || lease.has_expired(now))
+    }
+
+    /// The expiry that is stored for `bucket`: the version that the next write of its lease is conditional on.
+    pub fn version(&self, bucket: Bucket) -> Option<Ticks> {
+        self.leases.get(&bucket).and_then(|lease| lease.expires_at)
+    }
+
+    /// The expiry of a claim: later than what was read, even if this relay's clock is behind its last owner's, so
+    /// that a version never recurs.
+    pub fn claim_expiry(&self, bucket: Bucket, times: LeaseTimes) -> Ticks {
+        let fresh = times.expires_at();
+        self.version(bucket).map_or(fresh, |read| fresh.max(read.next()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Ticks = Ticks::from_raw(639_000_000_000_000_000);
+    const DURATION: Duration = Duration::from_secs(30);
+
+    fn relay(id: &str) -> RelayId {
+        RelayId::new(id).unwrap()
+    }
+
+    fn one_lease(owner: Option<&str>, expires_at: Option<Ticks>) -> Coordination {
+        let lease = LeaseRecord {
+            owner: owner.map(relay),
+            expires_at,
+        };
+        Coordination {
+            leases: [(Bucket::new(0), lease)].into(),
+            heartbeats: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn an_owner_without_an_expiry_is_nobody() {
+        let read = one_lease(Some("stranger"), None);
+        assert!(read.is_free(Bucket::new(0), NOW));
+        let times = LeaseTimes {
+            now: NOW,
+            duration: DURATION,
+        };
+        assert!(
+            read.plan(BucketCount::DEFAULT, &relay("me"), times)
+                .claim
+                .contains(&Bucket::new(0))
+        );
+    }
+
+    #[test]
+    fn a_claim_is_later_than_what_was_read() {
+        let ahead = NOW.plus(Duration::from_mins(10));
+        let times = LeaseTimes {
+            now: NOW,
+            duration: DURATION,
+        };
+        assert_eq!(
+            one_lease(None, Some(ahead)).claim_expiry(Bucket::new(0), times),
+            ahead.next()
+        );
+        assert_eq!(
+            one_lease(None, Some(NOW)).claim_expiry(Bucket::new(0), times),
+            NOW.plus(DURATION)
+        );
+        assert_eq!(
+            one_lease(None, Some(NOW)).claim_expiry(Bucket::new(1), times),
+            NOW.plus(DURATION)
+        );
+    }
+
+    #[test]
+    fn a_lease_is_free_at_its_expiry_and_not_before() {
+        assert!(one_lease(Some("a"), Some(NOW)).is_free(Bucket::new(0), NOW));
+        assert!(!one_lease(Some("a"), Some(NOW.next())).is_free(Bucket::new(0), NOW));
+    }
+
+    #[test]
+    fn the_stopped_and_the_silent_are_not_active() {
+        let heartbeat = |last_seen, stopped_at| HeartbeatRecord {
+            last_seen,
+            stopped_at,
+        };
+        let heartbeats = [
+            (relay("alive"), heartbeat(NOW, None)),
+            (relay("ahead"), heartbeat(NOW.plus(DURATION), None)),
+            (relay("stopped"), heartbeat(NOW, Some(NOW))),
+            (relay("silent"), heartbeat(NOW.minus(DURATION), None)),
+        ];
+        let read = Coordination {
+            leases: BTreeMap::new(),
+            heartbeats: heartbeats.into(),
+        };
+        assert_eq!(
+            read.active(NOW, DURATION),
+            [relay("ahead"), relay("alive")].into()
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! A transactional outbox: the model, the formats, the contracts and the relay engine.
+//!
+//! Application code writes its items and its outgoing messages in one transaction; a [`Relay`] leases buckets,
+//! publishes their messages and deletes what the broker acknowledged. A crash, a freeze or a lost race publishes
+//! again rather than loses: at least once, in order per key.
+//!
+//! This crate knows no database and no broker. Stores implement [`store::OutboxStore`], publishers implement
+//! [`publisher::Publisher`]. Time, chance and identity are passed in.
+
+pub mod bucket;
+pub mod clock;
+pub mod coordination;
+pub mod error;
+pub mod fair_share;
+pub mod headers;
+pub mod ids;
+pub mod lease_plan;
+pub mod memory;
+pub mod message;
+pub mod options;
+pub mod publisher;
+pub mod relay;
+pub mod settings;
+pub mod store;
+pub mod ticks;
+
+pub use bucket::{Bucket, BucketCount};
+pub use clock::{Clock, Monotonic, SystemClock, TokioClock};
+pub use error::{Chain, StoreError, StoreErrorKind};
+pub use headers::Header;
+pub use ids::{Chance, MessageId, MessageIds, RelayId};
+pub use message::{Message, MessageError};
+pub use options::{PoisonPolicy, RelayOptions};
+pub use publisher::{Outcome, PublishError, PublishErrorKind, Publisher};
+pub use relay::{Budget, Relay, RunReport};
+pub use settings::{SettingError, Settings};
+pub use store::{Lease, LeaseTimes, OutboxStore};
+pub use ticks::Ticks;

@@ -1,0 +1,121 @@
+//! What a run did: values for logs, metrics and the function's answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+
+use crate::publisher::{PublishError, PublishErrorKind};
+use crate::{Bucket, StoreError};
+
+/// What one run did.
+#[derive(Debug, Default)]
+pub struct RunReport {
+    /// What was done in each bucket that the run owned for a time.
+    pub buckets: BTreeMap<Bucket, BucketReport>,
+    /// Buckets with work that another relay held: that one sees to them.
+    pub held_elsewhere: BTreeSet<Bucket>,
+    /// What failed outside any one bucket: probes, acquisition, release.
+    pub errors: Vec<RunError>,
+    /// The relay's clock is behind what it announced or others saw: it claimed nothing.
+    pub clock_behind: bool,
+    /// Conditional writes that were refused.
+    pub refused_writes: u32,
+}
+
+/// What was done in one bucket.
+#[derive(Debug, Default)]
+pub struct BucketReport {
+    /// Records that the broker acknowledged.
+    pub acknowledged: u64,
+    /// Messages that were deleted.
+    pub deleted: u64,
+    /// Messages that were not acknowledged when they were sent.
+    pub failed: u64,
+    /// Messages that can never be published, as they are: their keys wait.
+    pub malformed: u64,
+    /// How the bucket's run ended.
+    pub end: BucketEnd,
+    /// Why, if it was not for want of messages.
+    pub error: Option<RunError>,
+}
+
+/// How the run of one bucket ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BucketEnd {
+    /// No message is left.
+    #[default]
+    Empty,
+    /// Only messages are left that wait.
+    Waiting,
+    /// Its turn was over; it is taken up again.
+    TurnOver,
+    /// The deadline was near. A later run goes on.
+    OutOfTime,
+    /// Another relay has it, or may have.
+    LeaseLost,
+    /// The broker or the store is not available. A later run tries again.
+    RetryLater,
+    /// It fails until somebody changes a setting, a table or a permission.
+    Misconfigured,
+}
+
+/// A failure of a store or of the publisher.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The publisher failed.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+impl RunError {
+    /// Whether only a change of settings, table or permissions helps.
+    pub fn is_misconfiguration(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_misconfiguration(),
+            Self::Publish(error) => error.kind() == PublishErrorKind::Misconfigured,
+        }
+    }
+}
+
+impl RunReport {
+    /// The first failure that only a change of settings, table or permissions mends: what an invocation ends in.
+    pub fn misconfiguration(&self) -> Option<&(dyn Error + 'static)> {
+        let of_buckets = self.buckets.values().filter_map(|report| report.error.as_ref());
+        let first = self
+            .errors
+            .iter()
+            .chain(of_buckets)
+            .find(|error| error.is_misconfiguration())?;
+        Some(match first {
+            RunError::Store(error) => error,
+            RunError::Publish(error) => error,
+        })
+    }
+
+    /// Records acknowledged in all buckets.
+    pub fn acknowledged(&self) -> u64 {
+        self.buckets.values().map(|report| report.acknowledged).sum()
+    }
+
+    /// Messages deleted in all buckets.
+    pub fn deleted(&self) -> u64 {
+        self.buckets.values().map(|report| report.deleted).sum()
+    }
+
+    /// Adds what one turn of a bucket did to what earlier turns of this run did.
+    pub(super) fn add(&mut self, bucket: Bucket, turn: BucketReport) {
+        let total = self.buckets.entry(bucket).or_default();
+        total.acknowledged += turn.acknowledged;
+        total.deleted += turn.deleted;
+        total.failed += turn.failed;
+        total.malformed += turn.malformed;
+        total.end = turn.end;
+        if turn.error.is_some() {
+            total.error = turn.error;
+        }
+    }
+}

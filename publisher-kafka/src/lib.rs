@@ -1,0 +1,1 @@
+//! The outbox's Kafka publisher, on librdkafka
