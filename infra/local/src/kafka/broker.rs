@@ -1,0 +1,177 @@
+//! The broker that was taken, whichever it is.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rdkafka::error::KafkaError;
+use tokio::sync::Mutex;
+
+use super::client::{self, Probe};
+use super::error::{BrokerError, ClientError};
+use super::jars::kafka_version;
+use super::mock::Mock;
+use super::options::{BrokerOptions, Require};
+use super::server::{Server, find_parts};
+
+/// Which broker it is. `Display` is one line for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The one that the caller or `KAFKA_BOOTSTRAP_SERVERS` named.
+    External,
+    /// A real Apache Kafka, started here.
+    Started {
+        /// Its release.
+        version: String,
+    },
+    /// librdkafka's mock cluster.
+    Mock {
+        /// Why there is nothing better.
+        why: String,
+    },
+}
+
+impl Kind {
+    /// Whether it is a real broker.
+    pub fn is_real(&self) -> bool {
+        !matches!(self, Self::Mock { .. })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::External => write!(f, "an external Kafka broker"),
+            Self::Started { version } => write!(f, "Apache Kafka {version}, started here"),
+            Self::Mock { why } => write!(f, "librdkafka's mock cluster, because {why}"),
+        }
+    }
+}
+
+/// A broker to produce to and consume from. Dropping it ends what was started here.
+///
+/// All methods take `&self`: one broker can serve many tests.
+#[derive(Debug)]
+pub struct Broker {
+    kind: Kind,
+    address: String,
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    External,
+    Started(Mutex<Server>),
+    Mock(Mock),
+}
+
+impl Broker {
+    /// Takes the best broker that `options` and this machine allow, and waits until it answers.
+    ///
+    /// The jars of a real one are downloaded at its first start. A broker that could be started and then fails
+    /// is an error, not a reason to take the mock.
+    ///
+    /// Dropping the future ends what was started so far.
+    pub async fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
+        if let Some(servers) = &options.bootstrap_servers {
+            await_external(servers, options.external_bound).await?;
+            return Ok(Self {
+                kind: Kind::External,
+                address: servers.clone(),
+                inner: Inner::External,
+            });
+        }
+        match (find_parts(&options).await, options.require) {
+            (Ok((java, jars)), _) => {
+                let server = Server::start(java, jars, options.start_bound).await?;
+                let kind = Kind::Started {
+                    version: kafka_version().to_owned(),
+                };
+                Ok(Self {
+                    kind,
+                    address: server.address().to_owned(),
+                    inner: Inner::Started(Mutex::new(server)),
+                })
+            }
+            (Err(why), Require::Real) => Err(BrokerError::NotReal(why)),
+            (Err(why), Require::Any) => {
+                let mock = Mock::start().await?;
+                let kind = Kind::Mock { why: why.to_string() };
+                Ok(Self {
+                    kind,
+                    address: mock.address().to_owned(),
+                    inner: Inner::Mock(mock),
+                })
+            }
+        }
+    }
+
+    /// What clients put into `bootstrap.servers`. The same before and after a restart.
+    pub fn bootstrap_servers(&self) -> &str {
+        &self.address
+    }
+
+    /// Which broker was taken, and why no better one.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Creates a topic and waits until it can be used. One that exists already is left as it is.
+    pub async fn create_topic(&self, topic: &str, partitions: u32) -> Result<(), ClientError> {
+        match &self.inner {
+            Inner::Mock(mock) => mock.create_topic(topic, partitions).await,
+            Inner::External | Inner::Started(_) => {
+                client::create_topic(&self.address, topic, partitions).await
+            }
+        }
+    }
+
+    /// Stops the broker in good order; its port and data are kept for [`restart`](Self::restart).
+    pub async fn stop(&self) -> Result<(), BrokerError> {
+        self.server()?.lock().await.stop().await
+    }
+
+    /// Kills the broker as a power cut would; its port and data are kept for [`restart`](Self::restart).
+    pub async fn kill(&self) -> Result<(), BrokerError> {
+        self.server()?.lock().await.kill()
+    }
+
+    /// Starts the stopped or killed broker again and waits until it answers. A running one is left alone.
+    pub async fn restart(&self) -> Result<(), BrokerError> {
+        self.server()?.lock().await.restart().await
+    }
+
+    /// Makes the broker half reachable (`true`: it accepts connections and never answers) and whole again.
+    pub async fn freeze(&self, frozen: bool) -> Result<(), BrokerError> {
+        self.server()?.lock().await.freeze(frozen)
+    }
+
+    fn server(&self) -> Result<&Mutex<Server>, BrokerError> {
+        match &self.inner {
+            Inner::Started(server) => Ok(server),
+            Inner::External | Inner::Mock(_) => Err(BrokerError::NotOurs {
+                kind: self.kind.to_string(),
+            }),
+        }
+    }
+}
+
+async fn await_external(servers: &str, bound: Duration) -> Result<(), BrokerError> {
+    let probe = Probe::new(servers)?;
+    let deadline = Instant::now() + bound;
+    let mut last: Option<KafkaError> = None;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let (true, Some(source)) = (left.is_zero(), last.take()) {
+            return Err(BrokerError::NoAnswer {
+                servers: servers.to_owned(),
+                bound,
+                source,
+            });
+        }
+        match probe.answers(left.min(Duration::from_secs(2))).await? {
+            Ok(()) => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+    }
+}

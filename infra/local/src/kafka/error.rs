@@ -1,0 +1,182 @@
+//! What can go wrong with the local broker.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+use thiserror::Error;
+
+/// Why no real broker could be started here. Not an error by itself: the mock takes over, and says why.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// There is no directory to keep the jars in.
+    #[error("there is no cache directory: neither XDG_CACHE_HOME nor HOME is set")]
+    NoCacheDirectory,
+    /// No Java at all, or none that is new enough.
+    #[error("Java {needed} or newer is needed, found {found}")]
+    Java {
+        /// The oldest release that Kafka runs on.
+        needed: u32,
+        /// What was looked at, and what it was.
+        found: String,
+    },
+    /// The jars are not cached yet, and there is no Maven to fetch them.
+    #[error("Kafka's jars are not cached yet, and Maven (mvn) could not be started: {tail}")]
+    Maven {
+        /// What the shell said about it.
+        tail: String,
+    },
+    /// Maven ran and failed.
+    #[error("Maven could not fetch Kafka's jars; the end of its output:\n{tail}")]
+    Download {
+        /// The last lines that Maven printed.
+        tail: String,
+    },
+    /// Maven did not finish in time.
+    #[error("Maven did not fetch Kafka's jars within {} s", bound.as_secs())]
+    DownloadTooSlow {
+        /// How long it was given.
+        bound: Duration,
+    },
+    /// The cache directory could not be read or written.
+    #[error("could not {what} {}", path.display())]
+    Cache {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why there is no broker.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// `LOCAL_KAFKA_REQUIRE` has a value that means nothing.
+    #[error("LOCAL_KAFKA_REQUIRE is {value:?}; allowed are \"any\" and \"real\"")]
+    Require {
+        /// The value.
+        value: String,
+    },
+    /// A real broker is required, and none can be had.
+    #[error("LOCAL_KAFKA_REQUIRE asks for a real broker, and none can be started here")]
+    NotReal(#[source] Unavailable),
+    /// Nothing answered at the external address.
+    #[error("no Kafka broker answered at {servers} within {} s (KAFKA_BOOTSTRAP_SERVERS)", bound.as_secs())]
+    NoAnswer {
+        /// The address.
+        servers: String,
+        /// How long it was given.
+        bound: Duration,
+        /// The client's last error.
+        #[source]
+        source: KafkaError,
+    },
+    /// The broker's process ended by itself while it was awaited.
+    #[error("the Kafka broker ended during its start; the end of its log:\n{tail}")]
+    Ended {
+        /// The last lines of its log.
+        tail: String,
+    },
+    /// The broker runs and does not answer.
+    #[error("the Kafka broker did not answer within {} s; the end of its log:\n{tail}", bound.as_secs())]
+    NotReady {
+        /// How long it was given.
+        bound: Duration,
+        /// The last lines of its log.
+        tail: String,
+    },
+    /// A file, directory, port or process of the broker.
+    #[error("could not {what} for the Kafka broker")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// librdkafka's mock cluster.
+    #[error("librdkafka's mock cluster could not be started")]
+    Mock(#[source] KafkaError),
+    /// Stopping or restarting a broker that was not started here.
+    #[error("{kind} cannot be stopped or restarted from here")]
+    NotOurs {
+        /// Which broker it is.
+        kind: String,
+    },
+    /// A client of the broker.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl BrokerError {
+    pub(super) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// What the helpers that talk to the broker can fail with.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// A client could not be made from its settings.
+    #[error("a Kafka client for {servers} could not be made")]
+    Client {
+        /// The broker's address.
+        servers: String,
+        /// Why.
+        #[source]
+        source: KafkaError,
+    },
+    /// The topic could not be created.
+    #[error("topic {topic} could not be created")]
+    CreateTopic {
+        /// The topic.
+        topic: String,
+        /// Why.
+        #[source]
+        source: KafkaError,
+    },
+    /// The topic does not show up in the broker's metadata.
+    #[error("topic {topic} did not appear within {} s", bound.as_secs())]
+    NoTopic {
+        /// The topic.
+        topic: String,
+        /// How long it was given.
+        bound: Duration,
+        /// The broker's or the client's last word.
+        #[source]
+        source: KafkaError,
+    },
+    /// Reading the topic failed for good.
+    #[error("topic {topic} could not be read")]
+    Read {
+        /// The topic.
+        topic: String,
+        /// Why.
+        #[source]
+        source: KafkaError,
+    },
+    /// The number of partitions is out of range.
+    #[error("topic {topic} cannot have {partitions} partitions")]
+    Partitions {
+        /// The topic.
+        topic: String,
+        /// What was asked for.
+        partitions: u32,
+    },
+    /// A helper thread or task is gone.
+    #[error("the Kafka helper task ended early")]
+    TaskGone,
+}
+
+/// The error of a metadata answer that names no usable topic or broker.
+pub(super) fn no_metadata() -> KafkaError {
+    KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicOrPartition)
+}

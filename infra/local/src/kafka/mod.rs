@@ -1,0 +1,21 @@
+//! Kafka for a developer's machine: an external broker, a real one started here, or a mock.
+//!
+//! Which one was taken is a value ([`Kind`]) that whoever starts it prints: a run against the mock proves
+//! less than one against a broker.
+
+mod broker;
+mod client;
+mod error;
+mod jars;
+mod java;
+mod mock;
+mod options;
+mod reader;
+mod server;
+
+pub use broker::{Broker, Kind};
+pub use client::create_topic;
+pub use error::{BrokerError, ClientError, Unavailable};
+pub use jars::kafka_version;
+pub use options::{BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, LOCAL_KAFKA_REQUIRE, Require};
+pub use reader::{Reader, Record};

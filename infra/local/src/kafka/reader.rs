@@ -1,0 +1,141 @@
+//! Reading a topic from its beginning.
+
+use std::time::Instant;
+
+use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::client::{Probe, config};
+use super::error::ClientError;
+
+/// One record as a consumer sees it.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The partition.
+    pub partition: i32,
+    /// The offset within the partition.
+    pub offset: i64,
+    /// The key; `None` is no key, empty is an empty key.
+    pub key: Option<Vec<u8>>,
+    /// The value; `None` is a tombstone.
+    pub value: Option<Vec<u8>>,
+    /// The headers, in order.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// The record's own time, in milliseconds since 1970, where it has one.
+    pub timestamp_ms: Option<i64>,
+    /// When the client handed it over.
+    pub received: Instant,
+}
+
+impl Record {
+    /// The last header of that name, as text.
+    pub fn header_text(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().rev().find(|(header, _)| header == name)?;
+        std::str::from_utf8(value.as_deref()?).ok()
+    }
+}
+
+/// Reads all partitions of one topic, from the beginning, without a consumer group.
+///
+/// Partitions that are added later are not seen. Only committed records are (`read_committed`). It outlives
+/// restarts of the broker.
+pub struct Reader {
+    topic: String,
+    consumer: StreamConsumer,
+}
+
+impl Reader {
+    /// Waits for the topic to exist (bounded), then starts at the beginning of every partition.
+    pub async fn open(servers: &str, topic: &str) -> Result<Self, ClientError> {
+        let probe = Probe::new(servers)?;
+        let partitions = probe.partitions(topic).await?;
+        let consumer: StreamConsumer = config(probe.servers())
+            .set("group.id", "outbox-local-reader")
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("isolation.level", "read_committed")
+            // A latency is measured through this: do not wait for more to fetch.
+            .set("fetch.wait.max.ms", "50")
+            .set("fetch.error.backoff.ms", "50")
+            .create()
+            .map_err(|source| ClientError::Client {
+                servers: servers.to_owned(),
+                source,
+            })?;
+        let mut assignment = TopicPartitionList::new();
+        let failed = |source| ClientError::Read {
+            topic: topic.to_owned(),
+            source,
+        };
+        for partition in partitions {
+            assignment
+                .add_partition_offset(topic, partition, Offset::Beginning)
+                .map_err(failed)?;
+        }
+        consumer.assign(&assignment).map_err(failed)?;
+        Ok(Self {
+            topic: topic.to_owned(),
+            consumer,
+        })
+    }
+
+    /// The next record; waits for one as long as it takes.
+    ///
+    /// Dropping the future loses nothing. A broker that is away is waited for; only what cannot get better by
+    /// itself is an error.
+    pub async fn next(&self) -> Result<Record, ClientError> {
+        loop {
+            match self.consumer.recv().await {
+                Ok(message) => return Ok(record(&message)),
+                Err(error) if passes(&error) => {
+                    tracing::debug!(%error, topic = self.topic, "reading goes on")
+                }
+                Err(source) => {
+                    return Err(ClientError::Read {
+                        topic: self.topic.clone(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn passes(error: &KafkaError) -> bool {
+    use rdkafka::types::RDKafkaErrorCode as Code;
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::AllBrokersDown
+                | Code::BrokerTransportFailure
+                | Code::Resolve
+                | Code::OperationTimedOut
+                | Code::RequestTimedOut
+                | Code::LeaderNotAvailable
+                | Code::NotLeaderForPartition
+                | Code::UnknownTopicOrPartition
+                | Code::BrokerNotAvailable
+                | Code::NetworkException
+        )
+    )
+}
+
+fn record(message: &BorrowedMessage<'_>) -> Record {
+    let headers = message.headers().map(|headers| {
+        headers
+            .iter()
+            .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
+            .collect()
+    });
+    Record {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: headers.unwrap_or_default(),
+        timestamp_ms: message.timestamp().to_millis(),
+        received: Instant::now(),
+    }
+}

@@ -1,0 +1,3 @@
+//! The command: the first run, and the environment by itself.
+
+fn main() {}

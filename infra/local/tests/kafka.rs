@@ -1,0 +1,171 @@
+//! The local broker, started for real: what is written is read back, also across stops and kills.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests state what must hold by panicking"
+)]
+
+use std::time::{Duration, Instant};
+
+use outbox_local::kafka::{Broker, BrokerError, BrokerOptions, Reader, Record};
+use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
+
+const BOUND: Duration = Duration::from_secs(30);
+
+/// A broker that can be stopped, or `None` where there is none and none is required.
+async fn started_here() -> Option<Broker> {
+    let options = BrokerOptions {
+        bootstrap_servers: None,
+        ..BrokerOptions::from_env().unwrap()
+    };
+    let start = Instant::now();
+    let broker = Broker::start(options).await.unwrap();
+    println!(
+        "broker: {} at {} after {:?}",
+        broker.kind(),
+        broker.bootstrap_servers(),
+        start.elapsed()
+    );
+    broker.kind().is_real().then_some(broker)
+}
+
+fn producer(broker: &Broker) -> FutureProducer {
+    ClientConfig::new()
+        .set("bootstrap.servers", broker.bootstrap_servers())
+        .set("acks", "all")
+        .set("enable.idempotence", "true")
+        .set("reconnect.backoff.max.ms", "250")
+        .create()
+        .unwrap()
+}
+
+async fn send(producer: &FutureProducer, topic: &str, value: &str) -> Result<(), String> {
+    let headers = OwnedHeaders::new()
+        .insert(Header {
+            key: "kind",
+            value: Some("test"),
+        })
+        .insert(Header {
+            key: "nothing",
+            value: None::<&[u8]>,
+        });
+    let record = FutureRecord::to(topic).key("key").payload(value).headers(headers);
+    producer
+        .send(record, BOUND)
+        .await
+        .map(drop)
+        .map_err(|(error, _)| error.to_string())
+}
+
+async fn next(reader: &Reader) -> Record {
+    tokio::time::timeout(BOUND, reader.next())
+        .await
+        .expect("a record in time")
+        .unwrap()
+}
+
+#[tokio::test]
+async fn what_is_written_is_read_back_from_the_beginning() {
+    let Some(broker) = started_here().await else {
+        return;
+    };
+    broker.create_topic("orders", 3).await.unwrap();
+    // A topic that is there already is no error.
+    broker.create_topic("orders", 3).await.unwrap();
+    send(&producer(&broker), "orders", "first").await.unwrap();
+
+    let reader = Reader::open(broker.bootstrap_servers(), "orders").await.unwrap();
+    let record = next(&reader).await;
+    assert_eq!(record.key.as_deref(), Some(b"key".as_slice()));
+    assert_eq!(record.value.as_deref(), Some(b"first".as_slice()));
+    assert_eq!(record.header_text("kind"), Some("test"));
+    assert_eq!(record.headers[1], ("nothing".to_owned(), None));
+    assert!((0..3).contains(&record.partition));
+    assert_eq!(record.offset, 0);
+    assert!(record.timestamp_ms.is_some());
+}
+
+#[tokio::test]
+async fn a_broker_comes_back_on_its_port_with_its_data() {
+    let Some(broker) = started_here().await else {
+        return;
+    };
+    let address = broker.bootstrap_servers().to_owned();
+    broker.create_topic("orders", 1).await.unwrap();
+    let producer = producer(&broker);
+    let reader = Reader::open(&address, "orders").await.unwrap();
+    send(&producer, "orders", "before").await.unwrap();
+    assert_eq!(next(&reader).await.value.as_deref(), Some(b"before".as_slice()));
+
+    broker.stop().await.unwrap();
+    producer
+        .client()
+        .fetch_metadata(Some("orders"), Duration::from_millis(500))
+        .unwrap_err();
+    broker.restart().await.unwrap();
+    send(&producer, "orders", "after a stop").await.unwrap();
+
+    broker.kill().await.unwrap();
+    let start = Instant::now();
+    broker.restart().await.unwrap();
+    println!("restarted after a kill in {:?}", start.elapsed());
+    send(&producer, "orders", "after a kill").await.unwrap();
+
+    assert_eq!(broker.bootstrap_servers(), address);
+    assert_eq!(
+        next(&reader).await.value.as_deref(),
+        Some(b"after a stop".as_slice())
+    );
+    assert_eq!(
+        next(&reader).await.value.as_deref(),
+        Some(b"after a kill".as_slice())
+    );
+}
+
+#[tokio::test]
+async fn a_frozen_broker_answers_nothing_until_it_is_thawed() {
+    let Some(broker) = started_here().await else {
+        return;
+    };
+    broker.create_topic("orders", 1).await.unwrap();
+    let producer = producer(&broker);
+    broker.freeze(true).await.unwrap();
+    producer
+        .client()
+        .fetch_metadata(Some("orders"), Duration::from_millis(500))
+        .unwrap_err();
+    broker.freeze(false).await.unwrap();
+    send(&producer, "orders", "thawed").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_external_broker_is_used_as_it_is() {
+    let Some(broker) = started_here().await else {
+        return;
+    };
+    let options = BrokerOptions {
+        bootstrap_servers: Some(broker.bootstrap_servers().to_owned()),
+        ..BrokerOptions::default()
+    };
+    let external = Broker::start(options).await.unwrap();
+    assert_eq!(external.bootstrap_servers(), broker.bootstrap_servers());
+    assert_eq!(external.kind().to_string(), "an external Kafka broker");
+    assert!(matches!(external.stop().await, Err(BrokerError::NotOurs { .. })));
+}
+
+#[tokio::test]
+async fn an_external_address_without_a_broker_is_named() {
+    let options = BrokerOptions {
+        bootstrap_servers: Some("127.0.0.1:1".to_owned()),
+        external_bound: Duration::from_secs(1),
+        ..BrokerOptions::default()
+    };
+    let error = Broker::start(options).await.unwrap_err().to_string();
+    assert!(
+        error.contains("127.0.0.1:1") && error.contains("KAFKA_BOOTSTRAP_SERVERS"),
+        "{error}"
+    );
+}
