@@ -2,6 +2,7 @@
 //!
 //! One small library, shared by the first-run command and by the tests.
 
+pub mod dynamodb;
 pub mod functions;
 pub mod guarded;
 pub mod kafka;

@@ -1,0 +1,271 @@
+//! The database that was taken, and clients for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
+use tokio::runtime::Runtime;
+
+use super::error::DatabaseError;
+use super::meter::{Meter, Usage};
+use super::proxy;
+
+/// The SDK's own variable for another DynamoDB, read here and by the functions.
+pub const AWS_ENDPOINT_URL_DYNAMODB: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+
+/// Local databases accept any, and the SDK insists on some. DynamoDB Local wants letters and digits only.
+const DUMMY: &str = "local";
+const DEFAULT_REGION: &str = "us-east-1";
+/// Enough to overlap the proxy with the database, which does one thing at a time anyway.
+const WORKERS: usize = 2;
+
+/// Which database it is. `Display` is one line for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// dynoxide-rs, in this process, in memory.
+    Embedded,
+    /// What `AWS_ENDPOINT_URL_DYNAMODB` or the caller named.
+    External {
+        /// Its address.
+        endpoint: String,
+    },
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded => write!(f, "embedded (dynoxide-rs, in memory)"),
+            Self::External { endpoint } => write!(f, "external, at {endpoint}"),
+        }
+    }
+}
+
+/// A DynamoDB to read from and write to. Dropping it ends what was started here, and its data with it.
+#[derive(Debug)]
+pub struct Database {
+    kind: Kind,
+    endpoint: String,
+    region: String,
+    /// Real credentials for an external database over TLS, dummies for everything local.
+    real_credentials: bool,
+    meter: Option<Arc<Meter>>,
+    /// Its own, so that a busy database does not slow what is measured, nor the other way round.
+    runtime: Option<Runtime>,
+}
+
+impl Database {
+    /// Takes the database at `AWS_ENDPOINT_URL_DYNAMODB`, or an embedded one when that is not set.
+    pub async fn from_env() -> Result<Self, DatabaseError> {
+        let endpoint = std::env::var(AWS_ENDPOINT_URL_DYNAMODB).ok();
+        Self::start(endpoint.filter(|endpoint| !endpoint.trim().is_empty())).await
+    }
+
+    /// Takes the database at `endpoint`, or starts an embedded one.
+    ///
+    /// A plain-HTTP endpoint is taken for an emulator: it is reached through the counting proxy, with dummy
+    /// credentials unless `AWS_ACCESS_KEY_ID` is set. One over TLS is AWS, or as good: nothing stands between,
+    /// and nothing is counted.
+    pub async fn start(endpoint: Option<String>) -> Result<Self, DatabaseError> {
+        let region = std::env::var("AWS_REGION")
+            .ok()
+            .filter(|region| !region.is_empty());
+        let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());
+        match endpoint {
+            None => Self::embedded(region).await,
+            Some(endpoint) if endpoint.starts_with("http://") => Self::emulator(endpoint, region).await,
+            Some(endpoint) if endpoint.starts_with("https://") => Ok(Self {
+                kind: Kind::External {
+                    endpoint: endpoint.clone(),
+                },
+                endpoint,
+                region,
+                real_credentials: true,
+                meter: None,
+                runtime: None,
+            }),
+            Some(value) => Err(DatabaseError::Endpoint { value }),
+        }
+    }
+
+    async fn embedded(region: String) -> Result<Self, DatabaseError> {
+        let runtime = runtime()?;
+        let database =
+            dynoxide::Database::memory().map_err(|error| DatabaseError::Embedded(Box::new(error)))?;
+        let (listener, address) = on(&runtime, proxy::listen()).await?;
+        runtime.spawn(dynoxide::server::serve_on(listener, database));
+        Self::metered(
+            runtime,
+            Kind::Embedded,
+            format!("http://{address}"),
+            region,
+            false,
+        )
+        .await
+    }
+
+    async fn emulator(endpoint: String, region: String) -> Result<Self, DatabaseError> {
+        let authority = endpoint.trim_start_matches("http://").trim_end_matches('/');
+        if authority.is_empty() || authority.contains(['/', '?', '@']) {
+            return Err(DatabaseError::Endpoint { value: endpoint });
+        }
+        let upstream = format!("http://{authority}");
+        let real_credentials = std::env::var_os("AWS_ACCESS_KEY_ID").is_some();
+        Self::metered(
+            runtime()?,
+            Kind::External { endpoint },
+            upstream,
+            region,
+            real_credentials,
+        )
+        .await
+    }
+
+    async fn metered(
+        runtime: Runtime,
+        kind: Kind,
+        upstream: String,
+        region: String,
+        real_credentials: bool,
+    ) -> Result<Self, DatabaseError> {
+        let meter = Arc::new(Meter::default());
+        let (listener, address) = on(&runtime, proxy::listen()).await?;
+        let serving = proxy::serve(listener, upstream, Arc::clone(&meter));
+        runtime.spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the proxy in front of DynamoDB ended");
+            }
+        });
+        let (endpoint, meter, runtime) = (format!("http://{address}"), Some(meter), Some(runtime));
+        Ok(Self {
+            kind,
+            endpoint,
+            region,
+            real_credentials,
+            meter,
+            runtime,
+        })
+    }
+
+    /// Which database was taken.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The URL that clients and functions are to use: the counting proxy's, where there is one.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// What was used up to now, by everybody; `None` where it is not measured.
+    pub fn usage(&self) -> Option<Usage> {
+        self.meter.as_ref().map(|meter| meter.usage())
+    }
+
+    /// What a process needs in its environment to use this database through the SDK's defaults.
+    ///
+    /// Empty credentials are left to be inherited.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let mut variables = vec![
+            (AWS_ENDPOINT_URL_DYNAMODB, self.endpoint.as_str()),
+            ("AWS_REGION", self.region.as_str()),
+        ];
+        if !self.real_credentials {
+            variables.extend([("AWS_ACCESS_KEY_ID", DUMMY), ("AWS_SECRET_ACCESS_KEY", DUMMY)]);
+        }
+        variables
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// A client for tables and items.
+    pub async fn client(&self) -> aws_sdk_dynamodb::Client {
+        let config = aws_sdk_dynamodb::config::Builder::from(&self.sdk_config().await);
+        aws_sdk_dynamodb::Client::from_conf(config.endpoint_url(&self.endpoint).build())
+    }
+
+    /// A client for the streams of its tables.
+    pub async fn streams_client(&self) -> aws_sdk_dynamodbstreams::Client {
+        let mut config = aws_sdk_dynamodbstreams::config::Builder::from(&self.sdk_config().await);
+        // AWS has another host for streams, and the SDK knows it.
+        if self.runtime.is_some() {
+            config = config.endpoint_url(&self.endpoint);
+        }
+        aws_sdk_dynamodbstreams::Client::from_conf(config.build())
+    }
+
+    async fn sdk_config(&self) -> SdkConfig {
+        let mut loader =
+            aws_config::defaults(BehaviorVersion::latest()).region(Region::new(self.region.clone()));
+        if !self.real_credentials {
+            let dummies = Credentials::new(DUMMY, DUMMY, None, None, "outbox-local");
+            loader = loader.credentials_provider(SharedCredentialsProvider::new(dummies));
+        }
+        loader.load().await
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A plain drop blocks, and panics inside another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn runtime() -> Result<Runtime, DatabaseError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("dynamodb")
+        .enable_all()
+        .build()
+        .map_err(DatabaseError::io("start a runtime"))
+}
+
+/// Sockets belong to the runtime they are made on.
+async fn on<T: Send + 'static>(
+    runtime: &Runtime,
+    work: impl Future<Output = std::io::Result<T>> + Send + 'static,
+) -> Result<T, DatabaseError> {
+    let joined = runtime.spawn(work).await.map_err(std::io::Error::other);
+    joined
+        .and_then(|result| result)
+        .map_err(DatabaseError::io("listen on 127.0.0.1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endpoint_that_is_no_url_is_named() {
+        for value in ["localhost:8000", "ftp://x", "http://", "http://host/path"] {
+            let error = Database::start(Some(value.to_owned()))
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(AWS_ENDPOINT_URL_DYNAMODB) && error.contains(value),
+                "{error}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tls_endpoint_is_used_directly_and_not_measured() {
+        let database = Database::start(Some("https://dynamodb.example".to_owned()))
+            .await
+            .unwrap();
+        assert_eq!(database.endpoint(), "https://dynamodb.example");
+        assert_eq!(database.usage(), None);
+        assert!(
+            !database
+                .environment()
+                .iter()
+                .any(|(name, _)| name == "AWS_ACCESS_KEY_ID")
+        );
+    }
+}
