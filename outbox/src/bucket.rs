@@ -45,9 +45,7 @@ impl BucketCount {
 
     /// `None` unless `count` is 1 to [`BucketCount::MAX`].
     pub fn new(count: u32) -> Option<Self> {
-        NonZeroU32::new(count)
-            .filter(|count| count.get() <= Self::MAX)
-            .map(Self)
+        NonZeroU32::new(count).filter(|count| count.get() <= Self::MAX).map(Self)
     }
 
     /// The number of buckets.
@@ -78,9 +76,7 @@ impl BucketCount {
 
     /// The bucket of a message with an explicit partition, which wins over key and id. `None` if it is negative.
     pub fn of_partition(self, partition: i32) -> Option<Bucket> {
-        u32::try_from(partition)
-            .ok()
-            .map(|partition| Bucket(partition % self.get()))
+        u32::try_from(partition).ok().map(|partition| Bucket(partition % self.get()))
     }
 }
 

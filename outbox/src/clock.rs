@@ -56,9 +56,7 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock whose monotonic origin is now.
     pub fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-        }
+        Self { origin: Instant::now() }
     }
 }
 
@@ -105,8 +103,7 @@ impl TokioClock {
 
     /// Steps the wall clock alone, as a thaw or a time server does; negative goes back.
     pub fn step_wall(&self, millis: i64) {
-        self.stepped_millis
-            .fetch_add(millis, std::sync::atomic::Ordering::SeqCst);
+        self.stepped_millis.fetch_add(millis, std::sync::atomic::Ordering::SeqCst);
     }
 }
 

@@ -61,24 +61,13 @@ impl Coordination {
             owner: lease.owner.clone().filter(|_| lease.expires_at.is_some()),
             expired: lease.has_expired(times.now),
         };
-        let leases = self
-            .leases
-            .iter()
-            .map(|(bucket, lease)| (*bucket, state(lease)))
-            .collect();
-        lease_plan::plan(
-            bucket_count,
-            &self.active(times.now, times.duration),
-            relay,
-            &leases,
-        )
+        let leases = self.leases.iter().map(|(bucket, lease)| (*bucket, state(lease))).collect();
+        lease_plan::plan(bucket_count, &self.active(times.now, times.duration), relay, &leases)
     }
 
     /// Whether anybody may claim `bucket`.
     pub fn is_free(&self, bucket: Bucket, now: Ticks) -> bool {
-        self.leases
-            .get(&bucket)
-            .is_none_or(|lease| lease.owner.is_none() || lease.has_expired(now))
+        self.leases.get(&bucket).is_none_or(|lease| lease.owner.is_none() || lease.has_expired(now))
     }
 
     /// The expiry that is stored for `bucket`: the version that the next write of its lease is conditional on.
@@ -106,50 +95,25 @@ mod tests {
     }
 
     fn one_lease(owner: Option<&str>, expires_at: Option<Ticks>) -> Coordination {
-        let lease = LeaseRecord {
-            owner: owner.map(relay),
-            expires_at,
-        };
-        Coordination {
-            leases: [(Bucket::new(0), lease)].into(),
-            heartbeats: BTreeMap::new(),
-        }
+        let lease = LeaseRecord { owner: owner.map(relay), expires_at };
+        Coordination { leases: [(Bucket::new(0), lease)].into(), heartbeats: BTreeMap::new() }
     }
 
     #[test]
     fn an_owner_without_an_expiry_is_nobody() {
         let read = one_lease(Some("stranger"), None);
         assert!(read.is_free(Bucket::new(0), NOW));
-        let times = LeaseTimes {
-            now: NOW,
-            duration: DURATION,
-        };
-        assert!(
-            read.plan(BucketCount::DEFAULT, &relay("me"), times)
-                .claim
-                .contains(&Bucket::new(0))
-        );
+        let times = LeaseTimes { now: NOW, duration: DURATION };
+        assert!(read.plan(BucketCount::DEFAULT, &relay("me"), times).claim.contains(&Bucket::new(0)));
     }
 
     #[test]
     fn a_claim_is_later_than_what_was_read() {
         let ahead = NOW.plus(Duration::from_mins(10));
-        let times = LeaseTimes {
-            now: NOW,
-            duration: DURATION,
-        };
-        assert_eq!(
-            one_lease(None, Some(ahead)).claim_expiry(Bucket::new(0), times),
-            ahead.next()
-        );
-        assert_eq!(
-            one_lease(None, Some(NOW)).claim_expiry(Bucket::new(0), times),
-            NOW.plus(DURATION)
-        );
-        assert_eq!(
-            one_lease(None, Some(NOW)).claim_expiry(Bucket::new(1), times),
-            NOW.plus(DURATION)
-        );
+        let times = LeaseTimes { now: NOW, duration: DURATION };
+        assert_eq!(one_lease(None, Some(ahead)).claim_expiry(Bucket::new(0), times), ahead.next());
+        assert_eq!(one_lease(None, Some(NOW)).claim_expiry(Bucket::new(0), times), NOW.plus(DURATION));
+        assert_eq!(one_lease(None, Some(NOW)).claim_expiry(Bucket::new(1), times), NOW.plus(DURATION));
     }
 
     #[test]
@@ -160,23 +124,14 @@ mod tests {
 
     #[test]
     fn the_stopped_and_the_silent_are_not_active() {
-        let heartbeat = |last_seen, stopped_at| HeartbeatRecord {
-            last_seen,
-            stopped_at,
-        };
+        let heartbeat = |last_seen, stopped_at| HeartbeatRecord { last_seen, stopped_at };
         let heartbeats = [
             (relay("alive"), heartbeat(NOW, None)),
             (relay("ahead"), heartbeat(NOW.plus(DURATION), None)),
             (relay("stopped"), heartbeat(NOW, Some(NOW))),
             (relay("silent"), heartbeat(NOW.minus(DURATION), None)),
         ];
-        let read = Coordination {
-            leases: BTreeMap::new(),
-            heartbeats: heartbeats.into(),
-        };
-        assert_eq!(
-            read.active(NOW, DURATION),
-            [relay("ahead"), relay("alive")].into()
-        );
+        let read = Coordination { leases: BTreeMap::new(), heartbeats: heartbeats.into() };
+        assert_eq!(read.active(NOW, DURATION), [relay("ahead"), relay("alive")].into());
     }
 }

@@ -52,8 +52,5 @@ pub fn ranges(shares: &BTreeMap<RelayId, u32>) -> BTreeMap<RelayId, Range<u32>> 
 /// How far back a relay without a share waits: its place, in id order, among those that have none. `None` for a
 /// relay with a share, and for one that is not active.
 pub fn standby_rank(shares: &BTreeMap<RelayId, u32>, relay: &RelayId) -> Option<usize> {
-    shares
-        .iter()
-        .filter(|(_, share)| **share == 0)
-        .position(|(standby, _)| standby == relay)
+    shares.iter().filter(|(_, share)| **share == 0).position(|(standby, _)| standby == relay)
 }

@@ -21,18 +21,12 @@ pub struct Header {
 impl Header {
     /// A header with a value.
     pub fn new(key: impl Into<String>, value: impl Into<Bytes>) -> Self {
-        Self {
-            key: key.into(),
-            value: Some(value.into()),
-        }
+        Self { key: key.into(), value: Some(value.into()) }
     }
 
     /// A header whose value is null.
     pub fn null(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            value: None,
-        }
+        Self { key: key.into(), value: None }
     }
 }
 
@@ -103,10 +97,8 @@ pub fn encode(headers: &[Header]) -> Result<Vec<u8>, HeaderError> {
 }
 
 fn put_length(blob: &mut Vec<u8>, length: usize) -> Result<(), HeaderError> {
-    let length = i32::try_from(length).map_err(|_| HeaderError {
-        fault: HeaderFault::TooLarge,
-        at: blob.len(),
-    })?;
+    let length =
+        i32::try_from(length).map_err(|_| HeaderError { fault: HeaderFault::TooLarge, at: blob.len() })?;
     blob.extend_from_slice(&length.to_le_bytes());
     Ok(())
 }
@@ -118,54 +110,32 @@ fn put_length(blob: &mut Vec<u8>, length: usize) -> Result<(), HeaderError> {
 pub fn decode(blob: &Bytes) -> Result<Vec<Header>, HeaderError> {
     let mut reader = Reader { blob, at: 0 };
     if reader.take(1).is_none_or(|version| version[0] != VERSION) {
-        return Err(HeaderError {
-            fault: HeaderFault::Version,
-            at: 0,
-        });
+        return Err(HeaderError { fault: HeaderFault::Version, at: 0 });
     }
     let count = reader.int32()?;
-    let count = usize::try_from(count)
-        .ok()
-        .filter(|count| *count <= reader.left() / SHORTEST_HEADER);
-    let count = count.ok_or(HeaderError {
-        fault: HeaderFault::Count,
-        at: 1,
-    })?;
+    let count = usize::try_from(count).ok().filter(|count| *count <= reader.left() / SHORTEST_HEADER);
+    let count = count.ok_or(HeaderError { fault: HeaderFault::Count, at: 1 })?;
     let mut headers = Vec::with_capacity(count);
     for _ in 0..count {
         let at = reader.at;
         let key = reader.int32()?;
         let key = usize::try_from(key).ok().and_then(|length| reader.take(length));
-        let key = key.ok_or(HeaderError {
-            fault: HeaderFault::KeyLength,
-            at,
-        })?;
+        let key = key.ok_or(HeaderError { fault: HeaderFault::KeyLength, at })?;
         let key = std::str::from_utf8(&key)
-            .map_err(|_| HeaderError {
-                fault: HeaderFault::KeyNotUtf8,
-                at,
-            })?
+            .map_err(|_| HeaderError { fault: HeaderFault::KeyNotUtf8, at })?
             .to_owned();
         let at = reader.at;
         let value = match reader.int32()? {
             -1 => None,
             length => {
-                let value = usize::try_from(length)
-                    .ok()
-                    .and_then(|length| reader.take(length));
-                Some(value.ok_or(HeaderError {
-                    fault: HeaderFault::ValueLength,
-                    at,
-                })?)
+                let value = usize::try_from(length).ok().and_then(|length| reader.take(length));
+                Some(value.ok_or(HeaderError { fault: HeaderFault::ValueLength, at })?)
             }
         };
         headers.push(Header { key, value });
     }
     if reader.left() > 0 {
-        return Err(HeaderError {
-            fault: HeaderFault::Trailing,
-            at: reader.at,
-        });
+        return Err(HeaderError { fault: HeaderFault::Trailing, at: reader.at });
     }
     Ok(headers)
 }
@@ -192,10 +162,7 @@ impl Reader<'_> {
 
     fn int32(&mut self) -> Result<i32, HeaderError> {
         let at = self.at;
-        let bytes = self.take(4).ok_or(HeaderError {
-            fault: HeaderFault::Truncated,
-            at,
-        })?;
+        let bytes = self.take(4).ok_or(HeaderError { fault: HeaderFault::Truncated, at })?;
         Ok(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 }
@@ -206,14 +173,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn header() -> impl Strategy<Value = Header> {
-        (
-            any::<String>(),
-            proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)),
-        )
-            .prop_map(|(key, value)| Header {
-                key,
-                value: value.map(Bytes::from),
-            })
+        (any::<String>(), proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)))
+            .prop_map(|(key, value)| Header { key, value: value.map(Bytes::from) })
     }
 
     proptest! {

@@ -51,9 +51,7 @@ impl RelayId {
     /// `None` unless `id` has 1 to [`RelayId::MAX_LENGTH`] bytes.
     pub fn new(id: impl AsRef<str>) -> Option<Self> {
         let id = id.as_ref();
-        (1..=Self::MAX_LENGTH)
-            .contains(&id.len())
-            .then(|| Self(id.into()))
+        (1..=Self::MAX_LENGTH).contains(&id.len()).then(|| Self(id.into()))
     }
 
     /// The id as it is stored.
@@ -86,10 +84,7 @@ impl Chance {
     fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         // A panic elsewhere leaves a generator that is still a generator.
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .fill_bytes(&mut bytes);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
         bytes
     }
 
@@ -125,10 +120,7 @@ pub struct MessageIds {
 impl MessageIds {
     /// Ids from the machine's clock and the operating system's chance.
     pub fn from_system() -> Self {
-        Self {
-            chance: Chance::from_system(),
-            clock: Arc::new(crate::SystemClock::new()),
-        }
+        Self { chance: Chance::from_system(), clock: Arc::new(crate::SystemClock::new()) }
     }
 
     /// Ids from this clock and this chance.
@@ -149,14 +141,8 @@ mod tests {
     #[test]
     fn one_seed_gives_the_same_ids() {
         let now = Ticks::from_raw(639_316_345_534_567_890);
-        assert_eq!(
-            Chance::seeded(7).message_id(now),
-            Chance::seeded(7).message_id(now)
-        );
-        assert_ne!(
-            Chance::seeded(7).message_id(now),
-            Chance::seeded(8).message_id(now)
-        );
+        assert_eq!(Chance::seeded(7).message_id(now), Chance::seeded(7).message_id(now));
+        assert_ne!(Chance::seeded(7).message_id(now), Chance::seeded(8).message_id(now));
     }
 
     #[test]

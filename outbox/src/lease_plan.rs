@@ -44,18 +44,12 @@ pub fn plan(
     for bucket in bucket_count.buckets() {
         match leases.get(&bucket) {
             // Whoever owns an unexpired lease holds it, member or not: a hinted run's leases are not free.
-            Some(LeaseState {
-                owner: Some(owner),
-                expired: false,
-            }) => {
+            Some(LeaseState { owner: Some(owner), expired: false }) => {
                 holdings.entry(owner.clone()).or_default().insert(bucket);
                 *held_counts.entry(owner.clone()).or_default() += 1;
             }
             // Its own expired lease is still this relay's to keep, for as long as nobody has claimed it.
-            Some(LeaseState {
-                owner: Some(owner),
-                expired: true,
-            }) if owner == relay => {
+            Some(LeaseState { owner: Some(owner), expired: true }) if owner == relay => {
                 holdings.entry(owner.clone()).or_default().insert(bucket);
             }
             _ => {
@@ -78,21 +72,10 @@ pub fn plan(
 
     let standby_rank = fair_share::standby_rank(&shares, relay);
     match members.into_iter().find(|member| member.id == relay) {
-        Some(Member {
-            keep,
-            release,
-            claims,
-            ..
-        }) => LeasePlan {
-            keep,
-            release,
-            claim: claims,
-            standby_rank,
-        },
-        None => LeasePlan {
-            standby_rank,
-            ..LeasePlan::default()
-        },
+        Some(Member { keep, release, claims, .. }) => {
+            LeasePlan { keep, release, claim: claims, standby_rank }
+        }
+        None => LeasePlan { standby_rank, ..LeasePlan::default() },
     }
 }
 
@@ -110,12 +93,7 @@ impl Member<'_> {
     /// Takes free buckets, lowest first, until the share is full.
     fn claim(&mut self, free: &mut BTreeSet<Bucket>, wanted: impl Fn(Bucket) -> bool) {
         let short = self.share.saturating_sub(self.keep.len() + self.claims.len());
-        let taken: Vec<Bucket> = free
-            .iter()
-            .copied()
-            .filter(|bucket| wanted(*bucket))
-            .take(short)
-            .collect();
+        let taken: Vec<Bucket> = free.iter().copied().filter(|bucket| wanted(*bucket)).take(short).collect();
         for bucket in taken {
             free.remove(&bucket);
             self.claims.insert(bucket);
@@ -137,14 +115,7 @@ fn members<'a>(
         let (own, other): (Vec<_>, Vec<_>) = held.iter().partition(|bucket| range.contains(&bucket.number()));
         let keep: BTreeSet<Bucket> = own.into_iter().chain(other).take(share).copied().collect();
         let release = held.difference(&keep).copied().collect();
-        Member {
-            id,
-            share,
-            range,
-            keep,
-            release,
-            claims: BTreeSet::new(),
-        }
+        Member { id, share, range, keep, release, claims: BTreeSet::new() }
     };
     shares.iter().map(member).collect()
 }
@@ -159,10 +130,8 @@ mod tests {
     }
 
     fn lease() -> impl Strategy<Value = LeaseState> {
-        (proptest::option::of(0..9_u8), any::<bool>()).prop_map(|(owner, expired)| LeaseState {
-            owner: owner.map(relay),
-            expired,
-        })
+        (proptest::option::of(0..9_u8), any::<bool>())
+            .prop_map(|(owner, expired)| LeaseState { owner: owner.map(relay), expired })
     }
 
     proptest! {

@@ -9,6 +9,7 @@
 
 pub mod bucket;
 pub mod clock;
+pub mod concurrently;
 pub mod coordination;
 pub mod error;
 pub mod fair_share;

@@ -47,13 +47,7 @@ impl MemoryStore {
         let mut state = self.lock();
         state.last_sequence += 1;
         let row = state.last_sequence;
-        state.messages.entry(bucket).or_default().insert(
-            row,
-            Stored {
-                row,
-                message: Ok(message),
-            },
-        );
+        state.messages.entry(bucket).or_default().insert(row, Stored { row, message: Ok(message) });
         Ok(())
     }
 
@@ -62,11 +56,7 @@ impl MemoryStore {
         let mut state = self.lock();
         state.last_sequence += 1;
         let row = state.last_sequence;
-        state
-            .messages
-            .entry(bucket)
-            .or_default()
-            .insert(row, Stored { row, message });
+        state.messages.entry(bucket).or_default().insert(row, Stored { row, message });
     }
 
     /// How many messages wait.
@@ -102,18 +92,12 @@ impl MemoryStore {
 impl State {
     fn lease(&mut self, bucket: Bucket, owner: Option<&RelayId>, expires_at: Ticks) {
         self.writes += 1;
-        let record = LeaseRecord {
-            owner: owner.cloned(),
-            expires_at: Some(expires_at),
-        };
+        let record = LeaseRecord { owner: owner.cloned(), expires_at: Some(expires_at) };
         self.coordination.leases.insert(bucket, record);
     }
 
     fn owns(&self, relay: &RelayId, bucket: Bucket) -> bool {
-        self.coordination
-            .leases
-            .get(&bucket)
-            .is_some_and(|lease| lease.owner.as_ref() == Some(relay))
+        self.coordination.leases.get(&bucket).is_some_and(|lease| lease.owner.as_ref() == Some(relay))
     }
 
     fn free(&mut self, relay: &RelayId, bucket: Bucket) {
@@ -131,16 +115,10 @@ impl OutboxStore for MemoryStore {
         let AcquireRequest { relay, times, .. } = request;
         let last = state.coordination.heartbeats.get(relay).copied();
         if last.is_some_and(|last| last.last_seen >= times.now) {
-            return Ok(Acquired {
-                clock_behind: true,
-                ..Acquired::default()
-            });
+            return Ok(Acquired { clock_behind: true, ..Acquired::default() });
         }
         state.writes += 1;
-        let heartbeat = HeartbeatRecord {
-            last_seen: times.now,
-            stopped_at: None,
-        };
+        let heartbeat = HeartbeatRecord { last_seen: times.now, stopped_at: None };
         state.coordination.heartbeats.insert((*relay).clone(), heartbeat);
         let plan = state.coordination.plan(request.bucket_count, relay, *times);
         for bucket in &plan.release {
@@ -150,41 +128,24 @@ impl OutboxStore for MemoryStore {
         for bucket in plan.keep.iter().chain(plan.claim.intersection(request.wanted)) {
             let expires_at = state.coordination.claim_expiry(*bucket, *times);
             state.lease(*bucket, Some(relay), expires_at);
-            leases.push(Lease {
-                bucket: *bucket,
-                expires_at,
-            });
+            leases.push(Lease { bucket: *bucket, expires_at });
         }
-        Ok(Acquired {
-            leases,
-            ..Acquired::default()
-        })
+        Ok(Acquired { leases, ..Acquired::default() })
     }
 
     async fn pending(&self, buckets: &BTreeSet<Bucket>, _: Duration) -> Result<BTreeSet<Bucket>, StoreError> {
         let state = self.lock();
-        let has = |bucket: &&Bucket| {
-            state
-                .messages
-                .get(bucket)
-                .is_some_and(|messages| !messages.is_empty())
-        };
+        let has = |bucket: &&Bucket| state.messages.get(bucket).is_some_and(|messages| !messages.is_empty());
         Ok(buckets.iter().filter(has).copied().collect())
     }
 
     async fn fetch(&self, request: &FetchRequest<'_, i64>) -> Result<Fetched<i64>, StoreError> {
         let state = self.lock();
         let Some(messages) = state.messages.get(&request.bucket) else {
-            return Ok(Fetched {
-                messages: Vec::new(),
-                more: false,
-            });
+            return Ok(Fetched { messages: Vec::new(), more: false, fault: None });
         };
         let first = messages.values().take(request.max_messages).cloned().collect();
-        Ok(Fetched {
-            messages: first,
-            more: messages.len() > request.max_messages,
-        })
+        Ok(Fetched { messages: first, more: messages.len() > request.max_messages, fault: None })
     }
 
     async fn delete(&self, bucket: Bucket, rows: &[i64], _: Duration) -> Result<(), StoreError> {
@@ -216,16 +177,10 @@ impl LeaseRenewal for MemoryStore {
             if !state.owns(relay, lease.bucket) || state.coordination.is_free(lease.bucket, times.now) {
                 return Ok(None);
             }
-            let read = state
-                .coordination
-                .version(lease.bucket)
-                .unwrap_or(lease.expires_at);
+            let read = state.coordination.version(lease.bucket).unwrap_or(lease.expires_at);
             let expires_at = times.expires_at().max(read);
             state.lease(lease.bucket, Some(relay), expires_at);
-            Ok(Some(Lease {
-                bucket: lease.bucket,
-                expires_at,
-            }))
+            Ok(Some(Lease { bucket: lease.bucket, expires_at }))
         })
     }
 }
@@ -245,10 +200,7 @@ impl LeaseOwnership for MemoryStore {
                 if state.coordination.is_free(*bucket, times.now) {
                     let expires_at = state.coordination.claim_expiry(*bucket, times);
                     state.lease(*bucket, Some(relay), expires_at);
-                    leases.push(Lease {
-                        bucket: *bucket,
-                        expires_at,
-                    });
+                    leases.push(Lease { bucket: *bucket, expires_at });
                 }
             }
             Ok(leases)
@@ -274,22 +226,13 @@ impl LeaseOwnership for MemoryStore {
         &'a self,
         relay: &'a RelayId,
         leases: &'a [Lease],
-        now: Ticks,
+        stamp: Ticks,
         _: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let mut state = self.lock();
-            let last = state
-                .coordination
-                .heartbeats
-                .get(relay)
-                .map(|heartbeat| heartbeat.last_seen.next());
-            let stopped = last.map_or(now, |last| last.max(now));
             state.writes += 1;
-            let heartbeat = HeartbeatRecord {
-                last_seen: stopped,
-                stopped_at: Some(stopped),
-            };
+            let heartbeat = HeartbeatRecord { last_seen: stamp, stopped_at: Some(stamp) };
             state.coordination.heartbeats.insert(relay.clone(), heartbeat);
             for lease in leases {
                 state.free(relay, lease.bucket);
@@ -299,11 +242,7 @@ impl LeaseOwnership for MemoryStore {
     }
 
     fn has_message<'a>(&'a self, bucket: Bucket, _: Duration) -> BoxFuture<'a, Result<bool, StoreError>> {
-        let has = self
-            .lock()
-            .messages
-            .get(&bucket)
-            .is_some_and(|messages| !messages.is_empty());
+        let has = self.lock().messages.get(&bucket).is_some_and(|messages| !messages.is_empty());
         Box::pin(async move { Ok(has) })
     }
 }

@@ -27,14 +27,7 @@ pub struct Message {
 impl Message {
     /// A message without key, value or headers.
     pub fn new(id: MessageId, topic: impl Into<String>) -> Self {
-        Self {
-            id,
-            topic: topic.into(),
-            key: None,
-            value: None,
-            headers: Vec::new(),
-            partition: None,
-        }
+        Self { id, topic: topic.into(), key: None, value: None, headers: Vec::new(), partition: None }
     }
 
     /// The message with this key: messages of one key stay in order.
@@ -138,9 +131,8 @@ fn check_topic(topic: &str) -> Result<(), MessageFault> {
     if topic.len() > MAX_TOPIC_LENGTH {
         return Err(MessageFault::TopicTooLong(topic.len()));
     }
-    let allowed = topic
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
+    let allowed =
+        topic.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
     if !allowed || topic == "." || topic == ".." {
         return Err(MessageFault::InvalidTopic(topic.to_owned()));
     }
@@ -153,10 +145,7 @@ mod tests {
     use crate::{Chance, Ticks};
 
     fn message(topic: &str) -> Message {
-        Message::new(
-            Chance::seeded(1).message_id(Ticks::from_raw(639_316_345_534_567_890)),
-            topic,
-        )
+        Message::new(Chance::seeded(1).message_id(Ticks::from_raw(639_316_345_534_567_890)), topic)
     }
 
     #[test]
@@ -172,30 +161,19 @@ mod tests {
     #[test]
     fn a_negative_partition_is_refused_and_has_no_bucket() {
         let message = message("orders").with_key("k").with_partition(-1);
-        assert!(matches!(
-            message.validate().unwrap_err().fault,
-            MessageFault::NegativePartition(-1)
-        ));
+        assert!(matches!(message.validate().unwrap_err().fault, MessageFault::NegativePartition(-1)));
         assert_eq!(message.bucket(BucketCount::DEFAULT), None);
     }
 
     #[test]
     fn an_explicit_partition_wins_over_the_key() {
         let count = BucketCount::DEFAULT;
-        assert_eq!(
-            message("orders").with_key("21").with_partition(13).bucket(count),
-            Some(Bucket::new(5))
-        );
+        assert_eq!(message("orders").with_key("21").with_partition(13).bucket(count), Some(Bucket::new(5)));
     }
 
     #[test]
     fn debug_shows_no_payload() {
-        let shown = format!(
-            "{:?}",
-            message("orders")
-                .with_key("secret-key")
-                .with_value("secret-value")
-        );
+        let shown = format!("{:?}", message("orders").with_key("secret-key").with_value("secret-value"));
         assert!(!shown.contains("secret"), "{shown}");
     }
 }

@@ -74,9 +74,7 @@ impl RelayOptions {
         };
         // A renewal that comes at the last moment is late: one lost request must not cost the lease.
         if options.lease_renew_interval > options.lease_duration / 2 {
-            let interval = settings
-                .get("OUTBOX_LEASE_RENEW_INTERVAL")
-                .unwrap_or("10s, the default,");
+            let interval = settings.get("OUTBOX_LEASE_RENEW_INTERVAL").unwrap_or("10s, the default,");
             return Err(invalid(
                 "OUTBOX_LEASE_RENEW_INTERVAL",
                 interval,
@@ -105,10 +103,7 @@ impl Default for RelayOptions {
 /// # Errors
 /// Names the setting unless it is a number from 1 to [`BucketCount::MAX`].
 pub fn bucket_count(settings: &mut Settings) -> Result<BucketCount, SettingError> {
-    let allowed = format!(
-        "a whole number from 1 to {}, equal for every writer and relay",
-        BucketCount::MAX
-    );
+    let allowed = format!("a whole number from 1 to {}, equal for every writer and relay", BucketCount::MAX);
     settings.read_or("OUTBOX_BUCKET_COUNT", BucketCount::DEFAULT, &allowed, |value| {
         value.parse().ok().and_then(BucketCount::new)
     })

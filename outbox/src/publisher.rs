@@ -55,11 +55,7 @@ pub struct PublishError {
 impl PublishError {
     /// A failure; `message` says what failed, where (topic, broker), without key or payload.
     pub fn new(kind: PublishErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Self { kind, message: message.into(), source: None }
     }
 
     /// The failure, with its cause.
@@ -83,8 +79,6 @@ impl fmt::Display for PublishError {
 
 impl Error for PublishError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn Error + 'static))
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }

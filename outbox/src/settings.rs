@@ -47,13 +47,9 @@ pub enum SettingError {
 impl Settings {
     /// Settings from names and values; of a repeated name the last one counts.
     pub fn new(values: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
-        let values = values
-            .into_iter()
-            .map(|(name, value)| (name.into(), value.into()));
+        let values = values.into_iter().map(|(name, value)| (name.into(), value.into()));
         Self {
-            values: values
-                .filter(|(_, value): &(String, String)| !value.is_empty())
-                .collect(),
+            values: values.filter(|(_, value): &(String, String)| !value.is_empty()).collect(),
             known: BTreeSet::new(),
         }
     }
@@ -79,10 +75,7 @@ impl Settings {
     pub fn required(&mut self, name: &str, allowed: &str) -> Result<String, SettingError> {
         self.get(name)
             .map(str::to_owned)
-            .ok_or_else(|| SettingError::Missing {
-                name: name.to_owned(),
-                allowed: allowed.to_owned(),
-            })
+            .ok_or_else(|| SettingError::Missing { name: name.to_owned(), allowed: allowed.to_owned() })
     }
 
     /// The value of `name` as `read` understands it, or `default` where it is not set.
@@ -141,16 +134,9 @@ impl Settings {
     /// # Errors
     /// [`SettingError::Unknown`] if a variable that starts with `prefix` was never asked for.
     pub fn refuse_unknown(&self, prefix: &str) -> Result<(), SettingError> {
-        let names = self
-            .values
-            .keys()
-            .filter(|name| name.starts_with(prefix) && !self.known.contains(*name));
+        let names = self.values.keys().filter(|name| name.starts_with(prefix) && !self.known.contains(*name));
         let names: Vec<String> = names.cloned().collect();
-        if names.is_empty() {
-            Ok(())
-        } else {
-            Err(SettingError::Unknown { names })
-        }
+        if names.is_empty() { Ok(()) } else { Err(SettingError::Unknown { names }) }
     }
 }
 
@@ -163,11 +149,7 @@ impl fmt::Debug for Settings {
 
 /// The error for a value that is not allowed.
 pub fn invalid(name: &str, value: &str, allowed: &str) -> SettingError {
-    SettingError::Invalid {
-        name: name.to_owned(),
-        value: value.to_owned(),
-        allowed: allowed.to_owned(),
-    }
+    SettingError::Invalid { name: name.to_owned(), value: value.to_owned(), allowed: allowed.to_owned() }
 }
 
 /// Reads a whole number with a unit: `500ms`, `30s`, `2m`.
@@ -201,17 +183,9 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(parse_duration("30s"), Some(Duration::from_secs(30)));
         assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
-        for bad in [
-            "",
-            "30",
-            "s",
-            "1.5s",
-            "-1s",
-            "1h",
-            "1 s",
-            "99999999999999999999s",
-            "18446744073709551615m",
-        ] {
+        for bad in
+            ["", "30", "s", "1.5s", "-1s", "1h", "1 s", "99999999999999999999s", "18446744073709551615m"]
+        {
             assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
@@ -219,14 +193,8 @@ mod tests {
     #[test]
     fn a_bad_value_names_variable_value_and_what_is_allowed() {
         let mut settings = Settings::new([("OUTBOX_BATCH_SIZE", "many")]);
-        let error = settings
-            .number_or("OUTBOX_BATCH_SIZE", 500, 1..=10_000)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            error,
-            "OUTBOX_BATCH_SIZE=\"many\" is not valid: a whole number from 1 to 10000"
-        );
+        let error = settings.number_or("OUTBOX_BATCH_SIZE", 500, 1..=10_000).unwrap_err().to_string();
+        assert_eq!(error, "OUTBOX_BATCH_SIZE=\"many\" is not valid: a whole number from 1 to 10000");
     }
 
     #[test]
@@ -235,9 +203,7 @@ mod tests {
         assert_eq!(settings.get("OUTBOX_NAME"), Some("a"));
         assert_eq!(
             settings.refuse_unknown("OUTBOX_"),
-            Err(SettingError::Unknown {
-                names: vec!["OUTBOX_BATCHSIZE".to_owned()]
-            })
+            Err(SettingError::Unknown { names: vec!["OUTBOX_BATCHSIZE".to_owned()] })
         );
     }
 

@@ -105,12 +105,13 @@ pub trait LeaseOwnership: Send + Sync {
     /// Ends the membership of a relay that took part in fair share, then frees its leases, in that order: peers that
     /// still counted it would leave the freed buckets to it.
     ///
-    /// `now` is the relay's wall clock; the stop is stamped later than any membership it announced.
+    /// `stamp` is later than any time at which the relay announced itself, so that an announcement that lands late
+    /// finds a newer one.
     fn stop<'a>(
         &'a self,
         relay: &'a RelayId,
         leases: &'a [Lease],
-        now: Ticks,
+        stamp: Ticks,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
@@ -159,6 +160,16 @@ pub struct AcquireRequest<'a> {
     pub limit: Duration,
 }
 
+impl Acquired {
+    /// Notes what became of one lease write; `None`: it was refused.
+    pub fn note(&mut self, lease: Option<Lease>) {
+        match lease {
+            Some(lease) => self.leases.push(lease),
+            None => self.refused_writes += 1,
+        }
+    }
+}
+
 /// What a round of acquisition ended with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acquired {
@@ -185,12 +196,15 @@ pub struct FetchRequest<'a, Row> {
 }
 
 /// The oldest messages of a bucket.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Fetched<Row> {
     /// In sequence order.
     pub messages: Vec<Stored<Row>>,
     /// Whether the bucket had more than these.
     pub more: bool,
+    /// What stopped the reading behind these messages, if it was not the limit: they can be published all the same,
+    /// and then the bucket's run ends in it.
+    pub fault: Option<StoreError>,
 }
 
 /// A message as the store keeps it.

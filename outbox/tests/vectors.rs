@@ -77,10 +77,7 @@ fn wire() -> Wire {
 
 fn hex(text: &str) -> Vec<u8> {
     assert_eq!(text.len() % 2, 0);
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect()
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
 fn count(number: u32) -> BucketCount {
@@ -92,12 +89,7 @@ fn buckets_of_keys() {
     let vectors = wire().keyed;
     assert!(!vectors.is_empty());
     for v in vectors {
-        assert_eq!(
-            count(v.bucket_count).of_key(&hex(&v.key_hex)),
-            Bucket::new(v.bucket),
-            "{}",
-            v.key_hex
-        );
+        assert_eq!(count(v.bucket_count).of_key(&hex(&v.key_hex)), Bucket::new(v.bucket), "{}", v.key_hex);
     }
 }
 
@@ -108,12 +100,7 @@ fn buckets_of_keyless_messages() {
     for v in vectors {
         let id = MessageId::parse(&v.message_id).unwrap();
         assert_eq!(id.as_uuid().to_bytes_le().to_vec(), hex(&v.hashed_bytes_hex));
-        assert_eq!(
-            count(v.bucket_count).of_id(id),
-            Bucket::new(v.bucket),
-            "{}",
-            v.message_id
-        );
+        assert_eq!(count(v.bucket_count).of_id(id), Bucket::new(v.bucket), "{}", v.message_id);
     }
 }
 
@@ -122,10 +109,7 @@ fn buckets_of_explicit_partitions() {
     let vectors = wire().partition;
     assert!(!vectors.is_empty());
     for v in vectors {
-        assert_eq!(
-            count(v.bucket_count).of_partition(v.partition),
-            Some(Bucket::new(v.bucket))
-        );
+        assert_eq!(count(v.bucket_count).of_partition(v.partition), Some(Bucket::new(v.bucket)));
     }
     assert_eq!(count(8).of_partition(-1), None);
 }
@@ -136,10 +120,7 @@ fn header_blobs_both_ways() {
     assert!(!vectors.is_empty());
     for v in vectors {
         let value = |value: &String| Bytes::from(hex(value));
-        let header = |h: &HeaderOf| Header {
-            key: h.key.clone(),
-            value: h.value_hex.as_ref().map(value),
-        };
+        let header = |h: &HeaderOf| Header { key: h.key.clone(), value: h.value_hex.as_ref().map(value) };
         let expected: Vec<Header> = v.headers.iter().map(header).collect();
         let blob = Bytes::from(hex(&v.encoded_hex));
         assert_eq!(headers::decode(&blob).unwrap(), expected, "{}", v.encoded_hex);
@@ -152,12 +133,7 @@ fn malformed_header_blobs_are_refused() {
     let vectors = wire().malformed_headers;
     assert!(!vectors.is_empty());
     for v in vectors {
-        assert!(
-            headers::decode(&Bytes::from(hex(&v.encoded_hex))).is_err(),
-            "{}: {}",
-            v.why,
-            v.encoded_hex
-        );
+        assert!(headers::decode(&Bytes::from(hex(&v.encoded_hex))).is_err(), "{}: {}", v.why, v.encoded_hex);
     }
 }
 
@@ -234,24 +210,14 @@ fn fair_shares_ranges_and_standby_ranks() {
     assert!(!vectors.is_empty());
     for v in vectors {
         let active: BTreeSet<RelayId> = v.active_relay_ids.iter().map(|id| relay(id)).collect();
-        let held = v
-            .held_bucket_counts
-            .iter()
-            .map(|(id, held)| (relay(id), *held))
-            .collect();
+        let held = v.held_bucket_counts.iter().map(|(id, held)| (relay(id), *held)).collect();
         let shares = fair_share::shares(count(v.bucket_count), &active, &held);
-        assert_eq!(
-            shares,
-            v.shares.iter().map(|(id, share)| (relay(id), *share)).collect()
-        );
+        assert_eq!(shares, v.shares.iter().map(|(id, share)| (relay(id), *share)).collect());
         let ranges = fair_share::ranges(&shares);
         for (id, range) in &v.ranges {
             let expected = range.map_or(0..0, |[first, last]| first..last + 1);
             let found = &ranges[&relay(id)];
-            assert!(
-                *found == expected || (found.is_empty() && expected.is_empty()),
-                "{id}: {found:?}"
-            );
+            assert!(*found == expected || (found.is_empty() && expected.is_empty()), "{id}: {found:?}");
         }
         for (id, rank) in &v.standby_ranks {
             assert_eq!(fair_share::standby_rank(&shares, &relay(id)), *rank, "{id}");
@@ -266,10 +232,8 @@ fn lease_plans() {
     for v in vectors {
         let count = count(v.bucket_count);
         let active = v.active_relay_ids.iter().map(|id| relay(id)).collect();
-        let state = |lease: &LeaseOf| LeaseState {
-            owner: lease.owner.as_deref().map(relay),
-            expired: lease.expired,
-        };
+        let state =
+            |lease: &LeaseOf| LeaseState { owner: lease.owner.as_deref().map(relay), expired: lease.expired };
         let leases = count.buckets().zip(v.leases.iter().map(state)).collect();
         let planned = plan(count, &active, &relay(&v.relay_id), &leases);
         let numbers = |buckets: &BTreeSet<Bucket>| buckets.iter().map(|b| b.number()).collect::<Vec<_>>();

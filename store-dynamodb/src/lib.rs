@@ -1,1 +1,24 @@
-//! The outbox in DynamoDB: table, writer, messages, leases
+//! The outbox in DynamoDB: the table, the writer for `TransactWriteItems`, and the store that relays work on.
+//!
+//! The table format is frozen and shared with other writers and relays (design.md, section 4).
+
+mod coordination;
+mod delete;
+mod error;
+mod item;
+mod limits;
+mod messages;
+mod options;
+mod request;
+mod schema;
+mod store;
+pub mod table;
+mod writer;
+
+pub use error::WriteError;
+pub use item::Sequence;
+pub use options::StoreOptions;
+pub use request::{CONNECT_TIMEOUT, client_timeouts};
+pub use schema::{bucket_of_message_partition, message_partition};
+pub use store::DynamoDbStore;
+pub use writer::Writer;

@@ -18,11 +18,8 @@ const FETCH: Duration = Duration::from_millis(1000);
 
 /// The least time for which a batch is started: fetch, publish, delete, close, answer. An invocation that begins with
 /// less does nothing; supported function timeouts start well above it, at 10 s (design.md, section 9).
-pub const MIN_INVOCATION: Duration = FETCH
-    .saturating_add(PUBLISH)
-    .saturating_add(DELETE)
-    .saturating_add(CLOSE)
-    .saturating_add(ANSWER);
+pub const MIN_INVOCATION: Duration =
+    FETCH.saturating_add(PUBLISH).saturating_add(DELETE).saturating_add(CLOSE).saturating_add(ANSWER);
 
 /// The time an invocation has, counted on the monotonic clock from a deadline that was read once.
 ///
@@ -91,10 +88,7 @@ mod tests {
         assert!(budget.for_close() < budget.remaining());
 
         tokio::time::advance(Duration::from_millis(4501)).await;
-        assert!(
-            !budget.may_start_batch(),
-            "a batch would be started that cannot be finished"
-        );
+        assert!(!budget.may_start_batch(), "a batch would be started that cannot be finished");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(budget.for_close(), Duration::ZERO);
     }

@@ -79,10 +79,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         };
         self.report.end = end;
         self.report.error = error;
-        Turn {
-            held: self.held,
-            report: self.report,
-        }
+        Turn { held: self.held, report: self.report }
     }
 
     /// One batch, from fetch to delete.
@@ -98,24 +95,29 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             limit: self.budget.for_fetch(),
         };
         let fetched = within(self.clock, request.limit, "fetch", self.store.fetch(&request)).await;
-        let selected = self
-            .waiting
-            .select(fetched.map_err(store_failed)?, self.options.batch_size);
+        let mut fetched = fetched.map_err(store_failed)?;
+        let fault = fetched.fault.take();
+        let skipped = self.waiting.skipped();
+        let selected = self.waiting.select(fetched, self.options.batch_size);
         for malformed in selected.malformed {
             self.report.malformed += 1;
             tracing::error!(%bucket, reason = malformed.reason, "a message can never be published: its key waits");
         }
         if selected.batch.is_empty() {
-            return match (selected.more, self.waiting.skipped()) {
-                (true, _) => Ok(()),
-                (false, 0) => Err((BucketEnd::Empty, None)),
-                (false, _) => Err((BucketEnd::Waiting, None)),
+            // Reading on is worth it only if it leads past more waiting messages than the last time.
+            let further = selected.more && self.waiting.skipped() > skipped;
+            return match (fault, self.waiting.skipped()) {
+                (Some(fault), _) => Err(store_failed(fault)),
+                (None, 0) => Err((BucketEnd::Empty, None)),
+                (None, _) if further => Ok(()),
+                (None, _) => Err((BucketEnd::Waiting, None)),
             };
         }
         // The fetch may have been slow: a publish never starts under a lease that is due for renewal.
         self.fresh_lease().await?;
         let outcomes = self.publish(&selected.batch).await;
-        self.settle(&selected.batch, &outcomes).await
+        self.settle(&selected.batch, &outcomes).await?;
+        fault.map_or(Ok(()), |fault| Err(store_failed(fault)))
     }
 
     /// The lease, renewed first if it is due.
@@ -155,10 +157,8 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     /// Publishes, renewing the lease whenever it is due until the publish has returned. A lease that is lost on the
     /// way does not end the publish, which cannot be called back: it is waited for.
     async fn publish(&mut self, batch: &[Stored<S::Row>]) -> Vec<Outcome> {
-        let messages: Vec<&Message> = batch
-            .iter()
-            .filter_map(|stored| stored.message.as_ref().ok())
-            .collect();
+        let messages: Vec<&Message> =
+            batch.iter().filter_map(|stored| stored.message.as_ref().ok()).collect();
         let publish = self.publisher.publish(&messages, self.budget.for_publish());
         let mut publish = std::pin::pin!(publish);
         while let Some(held) = self.held {
@@ -207,18 +207,11 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         self.report.failed += count(settled.failed.len());
 
         // After losing the lease nothing is deleted: the next owner is already at these rows (design.md, section 7).
-        if self
-            .held
-            .is_none_or(|held| !held.is_believed(self.clock, self.options))
-        {
+        if self.held.is_none_or(|held| !held.is_believed(self.clock, self.options)) {
             self.held = None;
             return Err((BucketEnd::LeaseLost, None));
         }
-        let rows: Vec<S::Row> = settled
-            .delete
-            .iter()
-            .map(|index| batch[*index].row.clone())
-            .collect();
+        let rows: Vec<S::Row> = settled.delete.iter().map(|index| batch[*index].row.clone()).collect();
         self.delete(&rows).await?;
         if let Some(row) = rows.last() {
             self.removed_up_to = Some(row.clone());
@@ -227,21 +220,14 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         let first = settled.failed.first().map(|(_, error)| error.clone());
         for (index, error) in &settled.failed {
             self.waiting.hold(&batch[*index]);
-            let id = batch[*index]
-                .message
-                .as_ref()
-                .ok()
-                .map(|message| message.id.to_string());
+            let id = batch[*index].message.as_ref().ok().map(|message| message.id.to_string());
             tracing::debug!(id, error = %Chain(error), "a message was not published");
         }
         match settled.next {
             Next::GoOn => Ok(()),
             Next::RetryLater => Err((BucketEnd::RetryLater, first.map(RunError::Publish))),
             Next::Misconfigured => {
-                let misconfigured = settled
-                    .failed
-                    .into_iter()
-                    .map(|(_, error)| RunError::Publish(error));
+                let misconfigured = settled.failed.into_iter().map(|(_, error)| RunError::Publish(error));
                 let error = misconfigured.into_iter().find(RunError::is_misconfiguration);
                 Err((BucketEnd::Misconfigured, error))
             }
@@ -261,20 +247,14 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             };
             let bucket = held.lease.bucket;
             let limit = self.budget.for_delete();
-            let error = match within(
-                self.clock,
-                limit,
-                "delete",
-                self.store.delete(bucket, rows, limit),
-            )
-            .await
-            {
-                Ok(()) => {
-                    self.report.deleted += count(rows.len());
-                    return Ok(());
-                }
-                Err(error) => error,
-            };
+            let error =
+                match within(self.clock, limit, "delete", self.store.delete(bucket, rows, limit)).await {
+                    Ok(()) => {
+                        self.report.deleted += count(rows.len());
+                        return Ok(());
+                    }
+                    Err(error) => error,
+                };
             tracing::warn!(%bucket, error = %Chain(&error), "acknowledged messages were not deleted");
             if error.is_misconfiguration() || self.budget.for_delete() <= pause {
                 return Err(store_failed(error));
@@ -288,11 +268,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
 }
 
 fn store_failed(error: StoreError) -> End {
-    let end = if error.is_misconfiguration() {
-        BucketEnd::Misconfigured
-    } else {
-        BucketEnd::RetryLater
-    };
+    let end = if error.is_misconfiguration() { BucketEnd::Misconfigured } else { BucketEnd::RetryLater };
     (end, Some(RunError::Store(error)))
 }
 

@@ -13,26 +13,22 @@ pub(super) struct Asked {
 
 impl Asked {
     pub(super) fn now(clock: &dyn Clock) -> Self {
-        Self {
-            wall: clock.now_utc(),
-            monotonic: clock.monotonic(),
-        }
+        Self { wall: clock.now_utc(), monotonic: clock.monotonic() }
+    }
+
+    /// The wall clock's time: the timestamp that the request carried.
+    pub(super) fn times_now(self) -> Ticks {
+        self.wall
     }
 
     pub(super) fn times(self, options: &RelayOptions) -> LeaseTimes {
-        LeaseTimes {
-            now: self.wall,
-            duration: options.lease_duration,
-        }
+        LeaseTimes { now: self.wall, duration: options.lease_duration }
     }
 
     /// The larger of what the two clocks say: a freeze can stop the monotonic one, a time server can set the wall
     /// clock back, and a relay that believed the smaller would publish beside the bucket's next owner.
     pub(super) fn age(self, clock: &dyn Clock) -> Duration {
-        clock
-            .monotonic()
-            .since(self.monotonic)
-            .max(clock.now_utc().since(self.wall))
+        clock.monotonic().since(self.monotonic).max(clock.now_utc().since(self.wall))
     }
 }
 
@@ -67,14 +63,9 @@ mod tests {
     use crate::{Bucket, TokioClock};
 
     fn held(clock: &TokioClock) -> Held {
-        let lease = Lease {
-            bucket: Bucket::new(0),
-            expires_at: clock.now_utc().plus(Duration::from_secs(30)),
-        };
-        Held {
-            lease,
-            asked: Asked::now(clock),
-        }
+        let lease =
+            Lease { bucket: Bucket::new(0), expires_at: clock.now_utc().plus(Duration::from_secs(30)) };
+        Held { lease, asked: Asked::now(clock) }
     }
 
     #[tokio::test(start_paused = true)]

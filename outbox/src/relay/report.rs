@@ -85,11 +85,7 @@ impl RunReport {
     /// The first failure that only a change of settings, table or permissions mends: what an invocation ends in.
     pub fn misconfiguration(&self) -> Option<&(dyn Error + 'static)> {
         let of_buckets = self.buckets.values().filter_map(|report| report.error.as_ref());
-        let first = self
-            .errors
-            .iter()
-            .chain(of_buckets)
-            .find(|error| error.is_misconfiguration())?;
+        let first = self.errors.iter().chain(of_buckets).find(|error| error.is_misconfiguration())?;
         Some(match first {
             RunError::Store(error) => error,
             RunError::Publish(error) => error,

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream;
+use futures::FutureExt as _;
 
 use super::budget::Budget;
 use super::drain::{drain, within};
 use super::held::{Asked, Held};
 use super::report::{BucketEnd, RunError, RunReport};
+use crate::concurrently::concurrently;
 use crate::publisher::Publisher;
 use crate::store::{AcquireRequest, LeaseOwnership, OutboxStore};
-use crate::{Bucket, Chain, Clock, Lease, RelayId, RelayOptions, StoreError, StoreErrorKind};
+use crate::{Bucket, Chain, Clock, Lease, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks};
 
 /// How many buckets are worked on at once: what bounds the memory of a run, with the size of a batch.
 const CONCURRENT_BUCKETS: usize = 8;
@@ -47,12 +47,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let message = "the store cannot renew leases or give them up: a relay cannot run on it safely";
             return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
         }
-        Ok(Self {
-            store,
-            publisher,
-            options,
-            clock,
-        })
+        Ok(Self { store, publisher, options, clock })
     }
 
     /// The relay's options.
@@ -92,11 +87,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// `id` must be new for every run. Nothing is in flight when it returns.
     pub async fn sweep(&self, id: &RelayId, budget: &Budget) -> RunReport {
         let mut report = RunReport::default();
-        let mut sweep = Sweep {
-            held: BTreeMap::new(),
-            given_up: BTreeSet::new(),
-            last_acquired: None,
-        };
+        let mut sweep = Sweep { held: BTreeMap::new(), given_up: BTreeSet::new(), last_acquired: None };
         let ended = self.sweep_rounds(id, &mut sweep, budget, &mut report).await;
         if let Err(error) = ended {
             tracing::warn!(error = %Chain(&error), "a sweep ended early");
@@ -132,24 +123,16 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 .filter(|bucket| !sweep.given_up.contains(bucket))
                 .collect();
             let limit = budget.for_fetch();
-            let pending = self
-                .call(limit, "probe", self.store.pending(&candidates, limit))
-                .await?;
+            let pending = self.call(limit, "probe", self.store.pending(&candidates, limit)).await?;
             if pending.is_empty() {
                 break;
             }
             if sweep.should_acquire(&pending, self.clock.as_ref(), &self.options) {
                 self.acquire(id, sweep, &pending, budget, report).await?;
             }
-            let work: Vec<Held> = pending
-                .iter()
-                .filter_map(|bucket| sweep.held.get(bucket).copied())
-                .collect();
-            report.held_elsewhere = pending
-                .iter()
-                .filter(|b| !sweep.held.contains_key(b))
-                .copied()
-                .collect();
+            let work: Vec<Held> =
+                pending.iter().filter_map(|bucket| sweep.held.get(bucket).copied()).collect();
+            report.held_elsewhere = pending.iter().filter(|b| !sweep.held.contains_key(b)).copied().collect();
             if work.is_empty() {
                 break;
             }
@@ -186,19 +169,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             wanted,
             limit: budget.for_fetch(),
         };
-        let acquired = self
-            .call(request.limit, "acquisition", self.store.acquire(&request))
-            .await?;
+        let acquired = self.call(request.limit, "acquisition", self.store.acquire(&request)).await?;
         report.refused_writes += acquired.refused_writes;
         if acquired.clock_behind {
             report.clock_behind = true;
             tracing::warn!(relay = %id, "this relay's clock is behind: it claims nothing");
         }
-        sweep.held = acquired
-            .leases
-            .into_iter()
-            .map(|lease| (lease.bucket, Held { lease, asked }))
-            .collect();
+        sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
         Ok(())
     }
 
@@ -209,7 +186,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             return;
         };
         let leases: Vec<Lease> = sweep.held.values().map(|held| held.lease).collect();
-        let stop = ownership.stop(id, &leases, self.clock.now_utc(), limit);
+        let stop = ownership.stop(id, &leases, sweep.stop_stamp(self.clock.as_ref()), limit);
         self.note(report, "stop", self.call(limit, "stop", stop).await);
     }
 
@@ -240,21 +217,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         report.held_elsewhere.extend(wanted.difference(&mine));
 
         let drained = self.drain_all(id, work, budget, None, report).await;
-        let still_held: Vec<Lease> = drained
-            .iter()
-            .filter_map(|(_, held, _)| held.map(|held| held.lease))
-            .collect();
+        let still_held: Vec<Lease> =
+            drained.iter().filter_map(|(_, held, _)| held.map(|held| held.lease)).collect();
         let limit = budget.for_close();
         if !still_held.is_empty() && !limit.is_zero() {
             let release = ownership.release(id, &still_held, limit);
             self.note(report, "release", self.call(limit, "release", release).await);
         }
-        self.woken(
-            &still_held.iter().map(|lease| lease.bucket).collect(),
-            report,
-            budget,
-        )
-        .await
+        self.woken(&still_held.iter().map(|lease| lease.bucket).collect(), report, budget).await
     }
 
     /// Which of the buckets that were drained and have been freed have a message now.
@@ -266,28 +236,21 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let Some(ownership) = self.ownership() else {
             return BTreeSet::new();
         };
-        let drained = |bucket: &&Bucket| {
-            report
-                .buckets
-                .get(bucket)
-                .is_none_or(|b| b.end == BucketEnd::Empty)
-        };
-        let probes = freed.iter().filter(drained).map(|bucket| async move {
-            if !budget.may_start_batch() {
-                return None;
+        let drained = |bucket: &&Bucket| report.buckets.get(bucket).is_none_or(|b| b.end == BucketEnd::Empty);
+        let probe = |bucket: Bucket| {
+            async move {
+                if !budget.may_start_batch() {
+                    return None;
+                }
+                let limit = budget.for_fetch();
+                let found = self.call(limit, "probe", ownership.has_message(bucket, limit)).await;
+                // A probe that fails costs latency: a sweep finds the message.
+                found.is_ok_and(|found| found).then_some(bucket)
             }
-            let limit = budget.for_fetch();
-            let found = self
-                .call(limit, "probe", ownership.has_message(*bucket, limit))
-                .await;
-            // A probe that fails costs latency: a sweep finds the message.
-            found.is_ok_and(|found| found).then_some(*bucket)
-        });
-        stream::iter(probes)
-            .buffer_unordered(CONCURRENT_BUCKETS)
-            .filter_map(async |found| found)
-            .collect()
-            .await
+            .boxed()
+        };
+        let probes = freed.iter().filter(drained).map(|bucket| probe(*bucket)).collect();
+        concurrently(CONCURRENT_BUCKETS, probes).await.into_iter().flatten().collect()
     }
 
     async fn drain_all(
@@ -298,13 +261,10 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         turn_ends: Option<crate::Monotonic>,
         report: &mut RunReport,
     ) -> Vec<(Bucket, Option<Held>, BucketEnd)> {
-        let turns = work
-            .into_iter()
-            .map(|held| async move { (held.lease.bucket, drain(self, id, held, budget, turn_ends).await) });
-        let turns: Vec<_> = stream::iter(turns)
-            .buffer_unordered(CONCURRENT_BUCKETS)
-            .collect()
-            .await;
+        let turn = |held: Held| {
+            async move { (held.lease.bucket, drain(self, id, held, budget, turn_ends).await) }.boxed()
+        };
+        let turns = concurrently(CONCURRENT_BUCKETS, work.into_iter().map(turn).collect()).await;
         let mut ends = Vec::with_capacity(turns.len());
         for (bucket, turn) in turns {
             if let Some(error) = &turn.report.error {
@@ -346,6 +306,12 @@ struct Sweep {
 }
 
 impl Sweep {
+    /// Later than any heartbeat this sweep sent, also if the clock has gone back since.
+    fn stop_stamp(&self, clock: &dyn Clock) -> Ticks {
+        let now = clock.now_utc();
+        self.last_acquired.map_or(now, |last| now.max(last.times_now().next()))
+    }
+
     /// An acquisition costs a heartbeat, a query and a write for each lease: one at first, one when leases are due
     /// for renewal, and one when there is work in a bucket that is not held, but then not all the time.
     fn should_acquire(&self, pending: &BTreeSet<Bucket>, clock: &dyn Clock, options: &RelayOptions) -> bool {

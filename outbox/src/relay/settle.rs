@@ -66,10 +66,7 @@ pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome]) -> Settled {
     settled.next = if any(PublishErrorKind::Misconfigured) {
         Next::Misconfigured
     } else if settled.acknowledged == 0
-        && settled
-            .failed
-            .iter()
-            .any(|(_, error)| error.kind() != PublishErrorKind::Rejected)
+        && settled.failed.iter().any(|(_, error)| error.kind() != PublishErrorKind::Rejected)
     {
         // Nothing got through, and not for the messages' own faults: the next batch would fare no better.
         Next::RetryLater
@@ -91,13 +88,8 @@ mod tests {
     #[test]
     fn a_failure_holds_back_its_own_key_only() {
         let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
-        let keys = [
-            OrderKey::Key(&a),
-            OrderKey::Key(&b),
-            OrderKey::Key(&a),
-            OrderKey::None,
-            OrderKey::Key(&b),
-        ];
+        let keys =
+            [OrderKey::Key(&a), OrderKey::Key(&b), OrderKey::Key(&a), OrderKey::None, OrderKey::Key(&b)];
         let outcomes = [
             failed(PublishErrorKind::Rejected),
             Outcome::Acknowledged,
@@ -121,20 +113,10 @@ mod tests {
     #[test]
     fn a_batch_that_gets_nowhere_ends_the_run() {
         let keys = [OrderKey::None, OrderKey::None];
-        let broken = [
-            failed(PublishErrorKind::Unavailable),
-            failed(PublishErrorKind::MayHaveHappened),
-        ];
+        let broken = [failed(PublishErrorKind::Unavailable), failed(PublishErrorKind::MayHaveHappened)];
         assert_eq!(settle(&keys, &broken).next, Next::RetryLater);
-        let rejected = [
-            failed(PublishErrorKind::Rejected),
-            failed(PublishErrorKind::Rejected),
-        ];
-        assert_eq!(
-            settle(&keys, &rejected).next,
-            Next::GoOn,
-            "what is behind them may be sound"
-        );
+        let rejected = [failed(PublishErrorKind::Rejected), failed(PublishErrorKind::Rejected)];
+        assert_eq!(settle(&keys, &rejected).next, Next::GoOn, "what is behind them may be sound");
         let refused = [Outcome::Acknowledged, failed(PublishErrorKind::Misconfigured)];
         assert_eq!(settle(&keys, &refused).next, Next::Misconfigured);
     }

@@ -32,12 +32,7 @@ pub(super) struct Selected<R> {
 
 impl<S: OutboxStore> Waiting<S> {
     pub(super) fn new() -> Self {
-        Self {
-            keys: HashSet::new(),
-            rows: HashSet::new(),
-            skipped: 0,
-            blocked: false,
-        }
+        Self { keys: HashSet::new(), rows: HashSet::new(), skipped: 0, blocked: false }
     }
 
     /// How many rows were passed over in the last fetch.
@@ -60,11 +55,7 @@ impl<S: OutboxStore> Waiting<S> {
 
     /// Picks what can be published, in order, `batch_size` at most.
     pub(super) fn select(&mut self, fetched: Fetched<S::Row>, batch_size: usize) -> Selected<S::Row> {
-        let mut selected = Selected {
-            batch: Vec::new(),
-            malformed: Vec::new(),
-            more: fetched.more,
-        };
+        let mut selected = Selected { batch: Vec::new(), malformed: Vec::new(), more: fetched.more };
         self.skipped = 0;
         for stored in fetched.messages {
             if selected.batch.len() == batch_size {
@@ -108,10 +99,7 @@ mod tests {
     fn stored(row: i64, key: Option<&'static str>) -> Stored<i64> {
         let mut message = Message::new(Chance::seeded(1).message_id(Ticks::from_raw(0)), "t");
         message.key = key.map(Bytes::from_static_str);
-        Stored {
-            row,
-            message: Ok(message),
-        }
+        Stored { row, message: Ok(message) }
     }
 
     trait FromStr {
@@ -124,13 +112,7 @@ mod tests {
     }
 
     fn malformed(row: i64, key: MalformedKey) -> Stored<i64> {
-        Stored {
-            row,
-            message: Err(Malformed {
-                reason: "test".to_owned(),
-                key,
-            }),
-        }
+        Stored { row, message: Err(Malformed { reason: "test".to_owned(), key }) }
     }
 
     fn rows(selected: &Selected<i64>) -> Vec<i64> {
@@ -140,56 +122,28 @@ mod tests {
     #[test]
     fn a_malformed_message_holds_back_its_key_and_no_other() {
         let key = MalformedKey::Readable(Some(Bytes::from_static(b"a")));
-        let messages = vec![
-            stored(1, Some("b")),
-            malformed(2, key),
-            stored(3, Some("a")),
-            stored(4, None),
-        ];
+        let messages = vec![stored(1, Some("b")), malformed(2, key), stored(3, Some("a")), stored(4, None)];
         let mut waiting = Rows::new();
-        let fetched = Fetched {
-            messages: messages.clone(),
-            more: false,
-        };
+        let fetched = Fetched { messages: messages.clone(), more: false, fault: None };
         let selected = waiting.select(fetched, 10);
         assert_eq!(rows(&selected), [1, 4]);
         assert_eq!(selected.malformed.len(), 1);
         assert_eq!(waiting.skipped(), 2);
 
         // Reported once a run, though it is read again with every batch.
-        let again = waiting.select(
-            Fetched {
-                messages,
-                more: false,
-            },
-            10,
-        );
+        let again = waiting.select(Fetched { messages, more: false, fault: None }, 10);
         assert!(again.malformed.is_empty());
     }
 
     #[test]
     fn an_unreadable_key_holds_back_all_that_is_behind_it() {
-        let messages = vec![
-            stored(1, Some("a")),
-            malformed(2, MalformedKey::Unreadable),
-            stored(3, Some("b")),
-        ];
+        let messages =
+            vec![stored(1, Some("a")), malformed(2, MalformedKey::Unreadable), stored(3, Some("b"))];
         let mut waiting = Rows::new();
-        let selected = waiting.select(
-            Fetched {
-                messages: messages.clone(),
-                more: true,
-            },
-            10,
-        );
+        let selected = waiting.select(Fetched { messages: messages.clone(), more: true, fault: None }, 10);
         assert_eq!(rows(&selected), [1]);
         assert!(!selected.more);
-        assert!(
-            waiting
-                .select(Fetched { messages, more: true }, 10)
-                .malformed
-                .is_empty()
-        );
+        assert!(waiting.select(Fetched { messages, more: true, fault: None }, 10).malformed.is_empty());
     }
 
     #[test]
@@ -197,6 +151,6 @@ mod tests {
         let mut waiting = Rows::new();
         waiting.hold(&stored(0, Some("a")));
         let messages = (0..2_000).map(|row| stored(row, Some("a"))).collect();
-        assert!(!waiting.select(Fetched { messages, more: true }, 500).more);
+        assert!(!waiting.select(Fetched { messages, more: true, fault: None }, 500).more);
     }
 }

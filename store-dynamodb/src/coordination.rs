@@ -1,0 +1,398 @@
+//! Heartbeats and leases: each one conditional write, conditional on the version that was read (design.md, section 6).
+//!
+//! A request can land late: one that a timeout gave up on, or one of an earlier life. The conditions are what a late
+//! request fails on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use futures::FutureExt as _;
+use outbox::concurrently::concurrently;
+use outbox::coordination::{Coordination, HeartbeatRecord, LeaseRecord};
+use outbox::store::{AcquireRequest, Acquired};
+use outbox::{Bucket, Lease, LeaseTimes, RelayId, StoreError, StoreErrorKind, Ticks};
+
+use crate::DynamoDbStore;
+use crate::error::{Effect, store_error};
+use crate::item::number;
+use crate::request::within;
+use crate::schema::{CoordinationKey, Item, attribute, coordination_key};
+
+/// How many lease writes are under way at once.
+const CONCURRENT_WRITES: usize = 16;
+/// How often the leases are read after a stop, to hand back what a late claim took.
+const STOP_PASSES: usize = 3;
+/// How often a release is tried when the version had moved on under it by this relay's own renewal.
+const RELEASE_ATTEMPTS: usize = 2;
+
+/// What became of a conditional write.
+enum Written {
+    Done,
+    /// Refused, with what was stored; `None` if nothing was.
+    Refused(Option<Item>),
+}
+
+impl DynamoDbStore {
+    /// One acquisition round: heartbeat, read, plan, write.
+    pub(crate) async fn acquire_round(&self, request: &AcquireRequest<'_>) -> Result<Acquired, StoreError> {
+        let AcquireRequest { relay, times, limit, .. } = *request;
+        if !self.heartbeat(relay, times.now, limit).await? {
+            return Ok(Acquired { clock_behind: true, refused_writes: 1, ..Acquired::default() });
+        }
+        let read = self.read_coordination(limit).await?;
+        let plan = read.plan(request.bucket_count, relay, times);
+
+        let excess: Vec<Lease> = plan
+            .release
+            .iter()
+            .filter_map(|bucket| Some(Lease { bucket: *bucket, expires_at: read.version(*bucket)? }))
+            .collect();
+        self.free_leases(relay, &excess, limit).await?;
+
+        let mut writes = Vec::new();
+        for bucket in &plan.keep {
+            writes.push(self.keep_lease(relay, *bucket, &read, times, limit).boxed());
+        }
+        for bucket in plan.claim.intersection(request.wanted) {
+            writes.push(self.claim_lease(relay, *bucket, &read, times, limit).boxed());
+        }
+        let mut acquired = Acquired::default();
+        for written in concurrently(CONCURRENT_WRITES, writes).await {
+            acquired.note(written?);
+        }
+        Ok(acquired)
+    }
+
+    /// Claims those of `buckets` that are free, without a heartbeat.
+    pub(crate) async fn claim_free(
+        &self,
+        relay: &RelayId,
+        buckets: &BTreeSet<Bucket>,
+        times: LeaseTimes,
+        limit: Duration,
+    ) -> Result<Vec<Lease>, StoreError> {
+        let read = self.read_coordination(limit).await?;
+        let free = buckets.iter().copied().filter(|bucket| read.is_free(*bucket, times.now));
+        let claims =
+            free.map(|bucket| self.claim_lease(relay, bucket, &read, times, limit).boxed()).collect();
+        let claimed = concurrently(CONCURRENT_WRITES, claims).await;
+        Ok(claimed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// Frees leases. One that another has by now is no error.
+    pub(crate) async fn free_leases(
+        &self,
+        relay: &RelayId,
+        leases: &[Lease],
+        limit: Duration,
+    ) -> Result<(), StoreError> {
+        let releases = leases.iter().map(|lease| self.release_lease(relay, *lease, limit).boxed()).collect();
+        concurrently(CONCURRENT_WRITES, releases).await.into_iter().collect()
+    }
+
+    /// Stamps the relay stopped, frees its leases, and reads again for what a late claim took. The stamp goes first: a
+    /// stop that is cut short then leaves leases that expire, and not free buckets that peers keep for a relay they
+    /// still count.
+    pub(crate) async fn stop_relay(
+        &self,
+        relay: &RelayId,
+        leases: &[Lease],
+        stamp: Ticks,
+        limit: Duration,
+    ) -> Result<(), StoreError> {
+        let ends = self.clock.monotonic().plus(limit);
+        let mut item = self.options.heartbeat_key(relay);
+        item.insert(attribute::LAST_SEEN_UTC.to_owned(), number(stamp));
+        item.insert(attribute::STOPPED_AT_UTC.to_owned(), number(stamp));
+        let put = self.client.put_item().table_name(&self.options.table_name).set_item(Some(item));
+        let put = put.customize().config_override(within(limit)).send().await;
+        put.map_err(|error| store_error(&self.options, Effect::Writes, "stopped stamp", error))?;
+
+        self.free_leases(relay, leases, ends.since(self.clock.monotonic())).await?;
+        for _ in 0..STOP_PASSES {
+            let left = ends.since(self.clock.monotonic());
+            if left.is_zero() {
+                break;
+            }
+            let read = self.read_coordination(left).await?;
+            let mine = read.leases.iter().filter(|(_, lease)| lease.owner.as_ref() == Some(relay));
+            let late: Vec<Lease> = mine
+                .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: lease.expires_at? }))
+                .collect();
+            if late.is_empty() {
+                break;
+            }
+            self.free_leases(relay, &late, left).await?;
+        }
+        Ok(())
+    }
+
+    /// Extends a lease while it is in use: never backwards, and only one that is still this relay's.
+    pub(crate) async fn renew_lease(
+        &self,
+        relay: &RelayId,
+        bucket: Bucket,
+        times: LeaseTimes,
+        limit: Duration,
+    ) -> Result<Option<Lease>, StoreError> {
+        let expires_at = times.expires_at();
+        let update = self
+            .update_lease(bucket)
+            .update_expression("SET #expiry = :new")
+            .condition_expression("#owner = :me AND #expiry > :now AND #expiry <= :new")
+            .expression_attribute_values(":me", AttributeValue::S(relay.to_string()))
+            .expression_attribute_values(":now", number(times.now))
+            .expression_attribute_values(":new", number(expires_at));
+        match self.update(update, "renewal", limit).await? {
+            Written::Done => Ok(Some(Lease { bucket, expires_at })),
+            Written::Refused(stored) => {
+                // A later expiry that is our own: this clock went back. The lease is held, and is left as it is.
+                let stored = stored.as_ref().map(lease_record).transpose()?.unwrap_or_default();
+                let mine = stored.owner.as_ref() == Some(relay);
+                let later = stored.expires_at.filter(|stored| mine && *stored >= expires_at);
+                Ok(later.map(|expires_at| Lease { bucket, expires_at }))
+            }
+        }
+    }
+
+    /// Announces the relay. `false`: a later time is stored, so this clock is behind.
+    async fn heartbeat(&self, relay: &RelayId, now: Ticks, limit: Duration) -> Result<bool, StoreError> {
+        let mut item = self.options.heartbeat_key(relay);
+        item.insert(attribute::LAST_SEEN_UTC.to_owned(), number(now));
+        let put = self
+            .client
+            .put_item()
+            .table_name(&self.options.table_name)
+            .set_item(Some(item))
+            .condition_expression("attribute_not_exists(#partition) OR #seen < :now")
+            .expression_attribute_names("#partition", &self.options.partition_key_attribute)
+            .expression_attribute_names("#seen", attribute::LAST_SEEN_UTC)
+            .expression_attribute_values(":now", number(now));
+        match self.put(put, "heartbeat", limit).await? {
+            Written::Done => Ok(true),
+            Written::Refused(stored) => {
+                // Our own earlier attempt, whose reply was lost.
+                let stored = stored.as_ref().map(heartbeat_record).transpose()?.flatten();
+                Ok(stored == Some(HeartbeatRecord { last_seen: now, stopped_at: None }))
+            }
+        }
+    }
+
+    /// Every lease and heartbeat, in one strongly consistent query.
+    pub(crate) async fn read_coordination(&self, limit: Duration) -> Result<Coordination, StoreError> {
+        let mut read = Coordination::default();
+        let mut start: Option<Item> = None;
+        loop {
+            let query = self
+                .client
+                .query()
+                .table_name(&self.options.table_name)
+                .key_condition_expression("#partition = :partition")
+                .expression_attribute_names("#partition", &self.options.partition_key_attribute)
+                .expression_attribute_values(
+                    ":partition",
+                    AttributeValue::S(self.options.coordination_partition()),
+                )
+                .consistent_read(true)
+                .set_exclusive_start_key(start);
+            let page = query.customize().config_override(within(limit)).send().await;
+            let what = "query of the leases";
+            let page = page.map_err(|error| store_error(&self.options, Effect::Reads, what, error))?;
+            for item in page.items() {
+                let sort = item.get(&self.options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
+                match coordination_key(sort.map_or("", String::as_str)) {
+                    CoordinationKey::Lease(bucket) if self.options.bucket_count.contains(bucket) => {
+                        read.leases.insert(bucket, lease_record(item)?);
+                    }
+                    CoordinationKey::Heartbeat(relay) => {
+                        if let Some(heartbeat) = heartbeat_record(item)? {
+                            read.heartbeats.insert(relay, heartbeat);
+                        }
+                    }
+                    // A bucket out of range, or something that a later version put there.
+                    CoordinationKey::Lease(_) | CoordinationKey::Unknown => {}
+                }
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Claims a bucket that this round read as free. The condition is what was read, so of two relays that read the
+    /// same one succeeds; and a claim that lands late finds another version.
+    async fn claim_lease(
+        &self,
+        relay: &RelayId,
+        bucket: Bucket,
+        read: &Coordination,
+        times: LeaseTimes,
+        limit: Duration,
+    ) -> Result<Option<Lease>, StoreError> {
+        let expires_at = read.claim_expiry(bucket, times);
+        let mut item = self.options.lease_key(bucket);
+        item.insert(attribute::OWNER.to_owned(), AttributeValue::S(relay.to_string()));
+        item.insert(attribute::EXPIRES_AT_UTC.to_owned(), number(expires_at));
+        let put = self.client.put_item().table_name(&self.options.table_name).set_item(Some(item));
+        let put = match (read.leases.get(&bucket), read.version(bucket)) {
+            (_, Some(version)) => put
+                .condition_expression("#expiry = :read")
+                .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC)
+                .expression_attribute_values(":read", number(version)),
+            (Some(_), None) => put
+                .condition_expression("attribute_not_exists(#expiry)")
+                .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC),
+            (None, None) => put
+                .condition_expression("attribute_not_exists(#partition)")
+                .expression_attribute_names("#partition", &self.options.partition_key_attribute),
+        };
+        let written = self.put(put, "claim", limit).await?;
+        granted(written, relay, Lease { bucket, expires_at })
+    }
+
+    /// Extends a lease that this round read as this relay's own.
+    async fn keep_lease(
+        &self,
+        relay: &RelayId,
+        bucket: Bucket,
+        read: &Coordination,
+        times: LeaseTimes,
+        limit: Duration,
+    ) -> Result<Option<Lease>, StoreError> {
+        let Some(version) = read.version(bucket) else {
+            return Ok(None);
+        };
+        // Never backwards, should this clock have gone back since the last round.
+        let expires_at = times.expires_at().max(version.next());
+        let update = self
+            .update_lease(bucket)
+            .update_expression("SET #expiry = :new")
+            .condition_expression("#owner = :me AND #expiry = :read")
+            .expression_attribute_values(":me", AttributeValue::S(relay.to_string()))
+            .expression_attribute_values(":read", number(version))
+            .expression_attribute_values(":new", number(expires_at));
+        let written = self.update(update, "renewal", limit).await?;
+        granted(written, relay, Lease { bucket, expires_at })
+    }
+
+    /// Frees a lease. The expiry stays as it is, so that the version neither goes back nor recurs.
+    async fn release_lease(&self, relay: &RelayId, lease: Lease, limit: Duration) -> Result<(), StoreError> {
+        let mut version = lease.expires_at;
+        for _ in 0..RELEASE_ATTEMPTS {
+            let update = self
+                .update_lease(lease.bucket)
+                .update_expression("REMOVE #owner")
+                .condition_expression("#owner = :me AND #expiry = :read")
+                .expression_attribute_values(":me", AttributeValue::S(relay.to_string()))
+                .expression_attribute_values(":read", number(version));
+            let Written::Refused(stored) = self.update(update, "release", limit).await? else {
+                return Ok(());
+            };
+            // Still ours under another version: a renewal whose reply was lost. Freed under that one.
+            let stored = stored.as_ref().map(lease_record).transpose()?.unwrap_or_default();
+            match stored.expires_at {
+                Some(moved) if stored.owner.as_ref() == Some(relay) => version = moved,
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn update_lease(&self, bucket: Bucket) -> UpdateItemFluentBuilder {
+        self.client
+            .update_item()
+            .table_name(&self.options.table_name)
+            .set_key(Some(self.options.lease_key(bucket)))
+            .expression_attribute_names("#owner", attribute::OWNER)
+            .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC)
+    }
+
+    async fn put(
+        &self,
+        put: PutItemFluentBuilder,
+        what: &str,
+        limit: Duration,
+    ) -> Result<Written, StoreError> {
+        let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match put.customize().config_override(within(limit)).send().await {
+            Ok(_) => Ok(Written::Done),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(Written::Refused(refused.item.clone()))
+                }
+                _ => Err(store_error(&self.options, Effect::Writes, what, error)),
+            },
+        }
+    }
+
+    async fn update(
+        &self,
+        update: UpdateItemFluentBuilder,
+        what: &str,
+        limit: Duration,
+    ) -> Result<Written, StoreError> {
+        let update =
+            update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match update.customize().config_override(within(limit)).send().await {
+            Ok(_) => Ok(Written::Done),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(Written::Refused(refused.item.clone()))
+                }
+                _ => Err(store_error(&self.options, Effect::Writes, what, error)),
+            },
+        }
+    }
+}
+
+/// The lease that a write was for, if it was granted: written, or found written by an earlier attempt of the same
+/// write whose reply was lost.
+fn granted(written: Written, relay: &RelayId, lease: Lease) -> Result<Option<Lease>, StoreError> {
+    let Written::Refused(stored) = written else {
+        return Ok(Some(lease));
+    };
+    let wanted = LeaseRecord { owner: Some(relay.clone()), expires_at: Some(lease.expires_at) };
+    let stored = stored.as_ref().map(lease_record).transpose()?;
+    Ok((stored == Some(wanted)).then_some(lease))
+}
+
+fn lease_record(item: &Item) -> Result<LeaseRecord, StoreError> {
+    let owner = match item.get(attribute::OWNER) {
+        None => None,
+        Some(owner) => {
+            let owner = owner.as_s().ok().and_then(RelayId::new);
+            Some(owner.ok_or_else(|| malformed(item, attribute::OWNER))?)
+        }
+    };
+    Ok(LeaseRecord { owner, expires_at: time(item, attribute::EXPIRES_AT_UTC)? })
+}
+
+/// `None` for a record without a time: nobody of ours wrote it, and it says nothing.
+fn heartbeat_record(item: &Item) -> Result<Option<HeartbeatRecord>, StoreError> {
+    let stopped_at = time(item, attribute::STOPPED_AT_UTC)?;
+    Ok(time(item, attribute::LAST_SEEN_UTC)?.map(|last_seen| HeartbeatRecord { last_seen, stopped_at }))
+}
+
+fn time(item: &Item, name: &'static str) -> Result<Option<Ticks>, StoreError> {
+    let Some(value) = item.get(name) else {
+        return Ok(None);
+    };
+    let ticks = value.as_n().ok().and_then(|digits| digits.parse().ok());
+    ticks.map(|ticks| Some(Ticks::from_raw(ticks))).ok_or_else(|| malformed(item, name))
+}
+
+/// A coordination item that cannot be read is never written over: somebody has to look at it.
+fn malformed(item: &Item, name: &str) -> StoreError {
+    // Only key attributes of these items are strings besides the owner; they hold no payload.
+    let mut keys: Vec<&str> =
+        item.values().filter_map(|value| value.as_s().ok().map(String::as_str)).collect();
+    keys.sort_unstable();
+    let message = format!("the coordination item {keys:?} has an attribute {name} that cannot be read");
+    StoreError::new(StoreErrorKind::Misconfigured, message)
+}
