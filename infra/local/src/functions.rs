@@ -86,10 +86,7 @@ impl FunctionBinaries {
         let stream_relay = named_by(STREAM_RELAY_VARIABLE)?;
         let scheduled_relay = named_by(SCHEDULED_RELAY_VARIABLE)?;
         if let (Some(stream_relay), Some(scheduled_relay)) = (&stream_relay, &scheduled_relay) {
-            return Ok(Self {
-                stream_relay: stream_relay.clone(),
-                scheduled_relay: scheduled_relay.clone(),
-            });
+            return Ok(Self { stream_relay: stream_relay.clone(), scheduled_relay: scheduled_relay.clone() });
         }
         let built = build(profile).await?;
         let take = |named: Option<PathBuf>, binary| match named {
@@ -110,10 +107,7 @@ fn named_by(variable: &'static str) -> Result<Option<PathBuf>, FunctionsError> {
     // Absolute, because a function's process starts in another directory.
     match std::fs::canonicalize(&path) {
         Ok(absolute) if absolute.is_file() => Ok(Some(absolute)),
-        _ => Err(FunctionsError::NotAFile {
-            variable,
-            path: path.into(),
-        }),
+        _ => Err(FunctionsError::NotAFile { variable, path: path.into() }),
     }
 }
 
@@ -142,10 +136,7 @@ async fn build(profile: Profile) -> Result<Vec<Artifact>, FunctionsError> {
     if profile == Profile::Release {
         command.arg("--release");
     }
-    let error = |source| FunctionsError::Cargo {
-        cargo: cargo.clone(),
-        source,
-    };
+    let error = |source| FunctionsError::Cargo { cargo: cargo.clone(), source };
     let mut child = command.spawn().map_err(error)?;
     let mut artifacts = Vec::new();
     if let Some(stdout) = child.stdout.take() {
@@ -155,11 +146,7 @@ async fn build(profile: Profile) -> Result<Vec<Artifact>, FunctionsError> {
         }
     }
     let status = child.wait().await.map_err(error)?;
-    if status.success() {
-        Ok(artifacts)
-    } else {
-        Err(FunctionsError::Build { status })
-    }
+    if status.success() { Ok(artifacts) } else { Err(FunctionsError::Build { status }) }
 }
 
 /// One line of cargo's output, if it is about an executable.
@@ -197,10 +184,7 @@ mod tests {
             r#"{"reason":"build-finished","success":true}"#,
         ];
         let artifacts: Vec<_> = output.iter().filter_map(|line| executable(line)).collect();
-        assert_eq!(
-            find(&artifacts, STREAM_RELAY),
-            Some(PathBuf::from("/t/debug/stream-relay"))
-        );
+        assert_eq!(find(&artifacts, STREAM_RELAY), Some(PathBuf::from("/t/debug/stream-relay")));
         assert_eq!(find(&artifacts, SCHEDULED_RELAY), None);
     }
 

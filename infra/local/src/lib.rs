@@ -3,8 +3,12 @@
 //! One small library, shared by the first-run command and by the tests.
 
 pub mod dynamodb;
+pub mod filter;
 pub mod functions;
 pub mod guarded;
 pub mod kafka;
 pub mod lambda;
 mod ports;
+pub mod schedule;
+pub mod stream;
+pub mod template;

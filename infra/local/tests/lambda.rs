@@ -1,5 +1,12 @@
 //! The Lambda host against a real function process.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy knows only functions marked as tests, not the helpers beside them"
+)]
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -16,10 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
-const SIGKILL: Exit = Exit {
-    code: None,
-    signal: Some(9),
-};
+const SIGKILL: Exit = Exit { code: None, signal: Some(9) };
 
 /// cargo puts the examples beside the directory of the tests, and builds them before it runs the tests.
 fn example(name: &str) -> PathBuf {
@@ -74,9 +78,7 @@ async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 async fn invoking_pid(host: &LambdaHost) -> u32 {
     until("a process runs an event", || {
         let mut processes = host.processes().into_iter();
-        processes
-            .find(|it| matches!(it.state, ProcessState::Invoking(_)))
-            .map(|it| it.pid)
+        processes.find(|it| matches!(it.state, ProcessState::Invoking(_))).map(|it| it.pid)
     })
     .await
 }
@@ -97,26 +99,16 @@ async fn a_response_comes_back_and_the_process_is_reused() {
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first = response(&host, json!({"do": "echo", "value": {"a": [1, null]}})).await;
     assert_eq!(first["value"], json!({"a": [1, null]}));
-    assert_eq!(
-        first["arn"],
-        "arn:aws:lambda:us-east-1:000000000000:function:echo"
-    );
+    assert_eq!(first["arn"], "arn:aws:lambda:us-east-1:000000000000:function:echo");
     let deadline = u128::from(first["deadline_ms"].as_u64().unwrap());
     let earliest = (before + BOUND).as_millis();
-    assert!(
-        (earliest..earliest + BOUND.as_millis()).contains(&deadline),
-        "{deadline}"
-    );
+    assert!((earliest..earliest + BOUND.as_millis()).contains(&deadline), "{deadline}");
 
     let environment = &first["environment"];
     assert_eq!(environment["GREETING"], "hello");
     assert_eq!(environment["AWS_LAMBDA_FUNCTION_NAME"], "echo");
     assert_eq!(environment["TZ"], ":UTC");
-    assert_eq!(
-        environment.get("CARGO_MANIFEST_DIR"),
-        None,
-        "nothing of ours is inherited"
-    );
+    assert_eq!(environment.get("CARGO_MANIFEST_DIR"), None, "nothing of ours is inherited");
 
     let second = response(&host, json!({"do": "echo"})).await;
     assert_eq!(pid_of(&second), pid_of(&first));
@@ -130,10 +122,7 @@ async fn a_response_comes_back_and_the_process_is_reused() {
     assert!(records[0].started <= records[0].ended);
     let counters = host.counters();
     assert_eq!((counters.invocations, counters.cold_starts), (2, 1));
-    until("its output is in the log", || {
-        host.logs().into_iter().find(|line| line.text == "starting")
-    })
-    .await;
+    until("its output is in the log", || host.logs().into_iter().find(|line| line.text == "starting")).await;
 }
 
 #[tokio::test]
@@ -149,10 +138,7 @@ async fn errors_and_panics_are_reported_and_the_process_goes_on() {
         other => panic!("{other}"),
     }
     let unparseable = host.invoke_bytes(b"{no json".to_vec()).await.unwrap();
-    assert!(
-        matches!(unparseable, Outcome::FunctionError { .. }),
-        "{unparseable}"
-    );
+    assert!(matches!(unparseable, Outcome::FunctionError { .. }), "{unparseable}");
     assert_eq!(pid_of(&response(&host, json!({"do": "echo"})).await), pid);
     assert_eq!(host.counters().errors, 3);
 }
@@ -168,30 +154,14 @@ async fn an_init_phase_that_fails_ends_in_its_reason() {
         }
     );
     let exited = start(echo().with_variable("INIT", "exit"));
-    let exit = Exit {
-        code: Some(3),
-        signal: None,
-    };
-    assert_eq!(
-        invoke(&exited, json!({})).await,
-        Outcome::Crashed {
-            exit,
-            phase: Phase::Init
-        }
-    );
-    let slow = start(
-        echo()
-            .with_variable("INIT", "hang")
-            .with_init_timeout(Duration::from_millis(300)),
-    );
+    let exit = Exit { code: Some(3), signal: None };
+    assert_eq!(invoke(&exited, json!({})).await, Outcome::Crashed { exit, phase: Phase::Init });
+    let slow = start(echo().with_variable("INIT", "hang").with_init_timeout(Duration::from_millis(300)));
     match invoke(&slow, json!({})).await {
         Outcome::InitError { error_type, .. } => assert_eq!(error_type, "Sandbox.Timedout"),
         other => panic!("{other}"),
     }
-    until("its process is gone", || {
-        slow.processes().is_empty().then_some(())
-    })
-    .await;
+    until("its process is gone", || slow.processes().is_empty().then_some(())).await;
 }
 
 #[tokio::test]
@@ -216,14 +186,8 @@ async fn the_deadline_kills_and_the_next_event_starts_anew() {
 #[tokio::test]
 async fn a_process_that_exits_is_a_crash() {
     let host = start(echo());
-    let exit = Exit {
-        code: Some(7),
-        signal: None,
-    };
-    let crashed = Outcome::Crashed {
-        exit,
-        phase: Phase::Invoke,
-    };
+    let exit = Exit { code: Some(7), signal: None };
+    let crashed = Outcome::Crashed { exit, phase: Phase::Invoke };
     assert_eq!(invoke(&host, json!({"do": "exit"})).await, crashed);
     response(&host, json!({"do": "echo"})).await;
     assert_eq!(host.counters().crashes, 1);
@@ -285,19 +249,12 @@ async fn concurrency_is_bounded_and_processes_are_reused() {
 
 #[tokio::test]
 async fn more_than_the_queue_holds_is_throttled() {
-    let host = start(
-        echo()
-            .with_reserved_concurrency(1)
-            .with_queue_limit(1)
-            .with_async_retries(0, Duration::ZERO),
-    );
+    let host =
+        start(echo().with_reserved_concurrency(1).with_queue_limit(1).with_async_retries(0, Duration::ZERO));
     host.invoke_async(&json!({"do": "sleep", "value": 300})).unwrap();
     host.invoke_async(&json!({"do": "sleep", "value": 0})).unwrap();
     let refused = host.invoke_async(&json!({"do": "echo"}));
-    assert!(
-        matches!(refused, Err(InvokeError::Throttled { limit: 1, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(InvokeError::Throttled { limit: 1, .. })), "{refused:?}");
     timeout(BOUND, host.wait_until_idle()).await.unwrap();
     assert_eq!(host.counters().invocations, 2);
     assert_eq!(host.counters().throttles, 1);
@@ -324,10 +281,7 @@ async fn a_kill_in_flight_is_a_crash_and_idle_kills_go_unnoticed() {
     });
     let pid = invoking_pid(&host).await;
     assert_eq!(host.kill_all().await, 1);
-    let crashed = Outcome::Crashed {
-        exit: SIGKILL,
-        phase: Phase::Invoke,
-    };
+    let crashed = Outcome::Crashed { exit: SIGKILL, phase: Phase::Invoke };
     assert_eq!(running.await.unwrap(), crashed);
 
     let idle = pid_of(&response(&host, json!({"do": "echo"})).await);
@@ -357,10 +311,7 @@ async fn dropping_the_host_ends_running_and_frozen_processes() {
     busy.invoke_async(&json!({"do": "hang"})).unwrap();
     let running = invoking_pid(&busy).await;
     drop((host, busy));
-    until("both are gone", || {
-        (!is_alive(idle) && !is_alive(running)).then_some(())
-    })
-    .await;
+    until("both are gone", || (!is_alive(idle) && !is_alive(running)).then_some(())).await;
 }
 
 #[tokio::test]

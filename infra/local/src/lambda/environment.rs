@@ -54,14 +54,7 @@ impl Environment {
         let (api, calls) = RuntimeApi::start().await.map_err(StartError::Io)?;
         let process = Process::start(&spec, &api.authority(), log).map_err(StartError::Io)?;
         table.add(&process);
-        let mut environment = Self {
-            spec,
-            table,
-            process,
-            calls,
-            waiting: None,
-            _api: api,
-        };
+        let mut environment = Self { spec, table, process, calls, waiting: None, _api: api };
         match environment.init().await {
             Ok(()) => Ok(environment),
             Err(outcome) => {
@@ -187,9 +180,7 @@ impl Environment {
     }
 
     fn deliver(&mut self, delivery: &Delivery) -> bool {
-        self.waiting
-            .take()
-            .is_some_and(|waiting| waiting.send(delivery.clone()).is_ok())
+        self.waiting.take().is_some_and(|waiting| waiting.send(delivery.clone()).is_ok())
     }
 
     fn delivery(&self, event: &Event) -> Delivery {

@@ -78,11 +78,7 @@ impl LambdaHost {
             stop: CancellationToken::new(),
             spec: Arc::new(spec),
         };
-        Ok(Self {
-            handle: Arc::new(Handle {
-                inner: Arc::new(inner),
-            }),
-        })
+        Ok(Self { handle: Arc::new(Handle { inner: Arc::new(inner) }) })
     }
 
     /// Runs one event and waits for what comes of it. If every environment is busy it waits for one.
@@ -210,15 +206,9 @@ impl LambdaHost {
         }
         let Ok(place) = Arc::clone(&inner.accepted).try_acquire_owned() else {
             lock(&inner.counters).throttles += 1;
-            return Err(InvokeError::Throttled {
-                function: function(),
-                limit: inner.spec.queue_limit,
-            });
+            return Err(InvokeError::Throttled { function: function(), limit: inner.spec.queue_limit });
         };
-        let event = Event {
-            request_id: Uuid::new_v4().to_string(),
-            payload: Bytes::from(payload),
-        };
+        let event = Event { request_id: Uuid::new_v4().to_string(), payload: Bytes::from(payload) };
         let request_id = event.request_id.clone();
         let (sender, outcome) = oneshot::channel();
         let accepted = Accepted::new(Arc::clone(inner), place);
@@ -331,13 +321,7 @@ impl Inner {
         let duration_ms = Duration::as_millis(&record.duration);
         let (request_id, attempt) = (&record.request_id, record.attempt);
         if record.outcome.is_response() {
-            tracing::debug!(
-                function = self.spec.name,
-                request_id,
-                attempt,
-                duration_ms,
-                "answered"
-            );
+            tracing::debug!(function = self.spec.name, request_id, attempt, duration_ms, "answered");
         } else {
             tracing::warn!(
                 function = self.spec.name, request_id, attempt, duration_ms,
@@ -369,22 +353,12 @@ impl Inner {
     }
 
     fn stopped(&self) -> InvokeError {
-        InvokeError::Stopped {
-            function: self.spec.name.clone(),
-        }
+        InvokeError::Stopped { function: self.spec.name.clone() }
     }
 }
 
 fn check_binary(spec: &FunctionSpec) -> Result<(), HostError> {
-    let error = |source| HostError::Binary {
-        function: spec.name.clone(),
-        path: spec.binary.clone(),
-        source,
-    };
+    let error = |source| HostError::Binary { function: spec.name.clone(), path: spec.binary.clone(), source };
     let metadata = std::fs::metadata(&spec.binary).map_err(error)?;
-    if metadata.is_file() {
-        Ok(())
-    } else {
-        Err(error(std::io::Error::other("it is not a file")))
-    }
+    if metadata.is_file() { Ok(()) } else { Err(error(std::io::Error::other("it is not a file"))) }
 }

@@ -44,10 +44,7 @@ pub(super) struct Ring<T> {
 
 impl<T: Clone> Ring<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            entries: Mutex::new(VecDeque::new()),
-            capacity,
-        }
+        Self { entries: Mutex::new(VecDeque::new()), capacity }
     }
 
     pub(super) fn push(&self, entry: T) {
@@ -72,10 +69,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(function: &str) -> Self {
-        Self {
-            function: function.into(),
-            lines: Arc::new(Ring::new(KEPT_LINES)),
-        }
+        Self { function: function.into(), lines: Arc::new(Ring::new(KEPT_LINES)) }
     }
 
     pub(super) fn snapshot(&self) -> Vec<LogLine> {
@@ -117,12 +111,7 @@ impl Log {
     fn add(&self, pid: u32, stream: LogStream, line: &[u8]) {
         let text = String::from_utf8_lossy(line).trim_end().to_owned();
         tracing::info!(target: "outbox_local::function", function = %self.function, pid, "{text}");
-        self.lines.push(LogLine {
-            time: SystemTime::now(),
-            pid,
-            stream,
-            text,
-        });
+        self.lines.push(LogLine { time: SystemTime::now(), pid, stream, text });
     }
 }
 

@@ -110,10 +110,7 @@ pub struct Exit {
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Self {
         use std::os::unix::process::ExitStatusExt;
-        Self {
-            code: status.code(),
-            signal: status.signal(),
-        }
+        Self { code: status.code(), signal: status.signal() }
     }
 }
 

@@ -52,13 +52,8 @@ impl Process {
             command.current_dir(task_root);
         }
         // A group of its own: a terminal's Ctrl-C reaches the host, which then ends its processes in order.
-        let mut child = Command::from(command)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        let pid = child
-            .id()
-            .ok_or_else(|| io::Error::other("the process has no id"))?;
+        let mut child = Command::from(command).process_group(0).kill_on_drop(true).spawn()?;
+        let pid = child.id().ok_or_else(|| io::Error::other("the process has no id"))?;
 
         let mut output = JoinSet::new();
         if let Some(stdout) = child.stdout.take() {
@@ -80,13 +75,7 @@ impl Process {
             output,
         };
         tokio::spawn(supervisor.run(exit_seen));
-        Ok(Self {
-            pid,
-            signals,
-            kill,
-            exit,
-            stopped: Arc::new(AtomicBool::new(false)),
-        })
+        Ok(Self { pid, signals, kill, exit, stopped: Arc::new(AtomicBool::new(false)) })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -162,10 +151,7 @@ impl Process {
 
 /// The word that [`guarded::command`]'s watcher waits for: without it, the end of its pipe is our death.
 const GUARD_DISMISSAL: &[u8] = b"done\n";
-const UNKNOWN_EXIT: Exit = Exit {
-    code: None,
-    signal: None,
-};
+const UNKNOWN_EXIT: Exit = Exit { code: None, signal: None };
 
 /// Owns the child. All signals go through it, because it alone knows that the process id is still the
 /// child's: it is the one that reaps.

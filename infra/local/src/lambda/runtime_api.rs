@@ -80,10 +80,7 @@ impl RuntimeApi {
                 tracing::warn!(%error, %address, "a Runtime API stopped");
             }
         });
-        let api = Self {
-            address,
-            server: server.abort_handle(),
-        };
+        let api = Self { address, server: server.abort_handle() };
         Ok((api, receiver))
     }
 
@@ -157,11 +154,7 @@ async fn judge(calls: &mpsc::Sender<Call>, call: impl FnOnce(oneshot::Sender<Ver
 }
 
 fn wrong_state() -> Response {
-    refusal(
-        StatusCode::FORBIDDEN,
-        "InvalidStateTransition",
-        "Transition is not allowed",
-    )
+    refusal(StatusCode::FORBIDDEN, "InvalidStateTransition", "Transition is not allowed")
 }
 
 fn refusal(status: StatusCode, error_type: &str, message: &str) -> Response {
@@ -179,9 +172,7 @@ impl ErrorReport {
             value.to_str().ok().map(str::to_owned)
         };
         Self {
-            error_type: text("errorType")
-                .or_else(header)
-                .unwrap_or_else(|| "Unknown".to_owned()),
+            error_type: text("errorType").or_else(header).unwrap_or_else(|| "Unknown".to_owned()),
             message: text("errorMessage").unwrap_or_default(),
         }
     }

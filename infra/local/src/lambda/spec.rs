@@ -56,11 +56,7 @@ impl FunctionSpec {
         mut self,
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> Self {
-        self.environment.extend(
-            variables
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into())),
-        );
+        self.environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
         self
     }
 
@@ -140,10 +136,7 @@ impl FunctionSpec {
 
     /// The function's ARN, in an account that does not exist.
     pub fn arn(&self) -> String {
-        format!(
-            "arn:aws:lambda:{}:000000000000:function:{}",
-            self.region, self.name
-        )
+        format!("arn:aws:lambda:{}:000000000000:function:{}", self.region, self.name)
     }
 
     /// The whole environment of a process: what Lambda sets, then the function's own variables.
@@ -171,16 +164,10 @@ impl FunctionSpec {
             ("PATH", "/usr/local/bin:/usr/bin:/bin:/opt/bin"),
             ("TZ", ":UTC"),
         ];
-        let mut environment: BTreeMap<OsString, OsString> = set_by_lambda
-            .into_iter()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect();
+        let mut environment: BTreeMap<OsString, OsString> =
+            set_by_lambda.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         environment.insert("LAMBDA_TASK_ROOT".into(), task_root.into());
-        environment.extend(
-            self.environment
-                .iter()
-                .map(|(name, value)| (name.into(), value.into())),
-        );
+        environment.extend(self.environment.iter().map(|(name, value)| (name.into(), value.into())));
         environment
     }
 }

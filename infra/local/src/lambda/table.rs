@@ -60,10 +60,7 @@ impl ProcessTable {
     }
 
     pub(super) fn all(&self) -> Vec<Process> {
-        lock(&self.entries)
-            .values()
-            .map(|(process, _)| process.clone())
-            .collect()
+        lock(&self.entries).values().map(|(process, _)| process.clone()).collect()
     }
 
     pub(super) fn snapshot(&self) -> Vec<ProcessInfo> {
