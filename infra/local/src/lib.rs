@@ -3,7 +3,9 @@
 //! One small library, shared by the first-run command and by the tests.
 
 pub mod dynamodb;
+pub mod environment;
 pub mod filter;
+pub mod first_run;
 pub mod functions;
 pub mod guarded;
 pub mod kafka;

@@ -1,3 +1,83 @@
 //! The command: the first run, and the environment by itself.
 
-fn main() {}
+mod cli;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use outbox::Chain;
+use outbox_local::dynamodb::check_parts;
+use outbox_local::environment::Environment;
+use outbox_local::first_run;
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command};
+
+type AnyError = Box<dyn std::error::Error>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn,outbox_local=info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    let done = match Cli::parse().command {
+        Command::FirstRun(arguments) => first_run(arguments).await,
+        Command::Up(arguments) => up(arguments).await,
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {}", Chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Places orders and reports. Fails when anything was lost, altered or out of order.
+async fn first_run(arguments: cli::FirstRun) -> Result<ExitCode, AnyError> {
+    let mut observer = progress::Shown::new(arguments.orders);
+    let run = first_run::run(arguments.options()?, &mut observer);
+    let report = tokio::select! {
+        report = run => report?,
+        // What was started ends with the run's future.
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            eprintln!("interrupted");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    observer.finish();
+    println!("\n{report}");
+    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Starts everything and stays until Ctrl-C.
+async fn up(arguments: cli::Up) -> Result<ExitCode, AnyError> {
+    let start = Environment::start(arguments.environment.options("outbox")?);
+    let environment = tokio::select! {
+        environment = start => environment?,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let database = environment.database();
+    check_parts(environment.client(), &database.streams_client().await).await?;
+    println!("DynamoDB  {} ({})", database.endpoint(), database.kind());
+    println!("Kafka     {} ({})", environment.broker().bootstrap_servers(), environment.broker().kind());
+    println!("Table     {}", environment.store_options().table_name());
+    println!("\nFor your application:\n");
+    for (name, value) in environment.variables() {
+        println!("export {name}={value}");
+    }
+    println!("\nBoth functions are running. Ctrl-C ends everything.");
+    tokio::signal::ctrl_c().await?;
+    environment.stop().await;
+    Ok(ExitCode::SUCCESS)
+}

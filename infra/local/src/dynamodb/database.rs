@@ -16,6 +16,7 @@ pub const AWS_ENDPOINT_URL_DYNAMODB: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 
 /// Local databases accept any, and the SDK insists on some. DynamoDB Local wants letters and digits only.
 const DUMMY: &str = "local";
+const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 const DEFAULT_REGION: &str = "us-east-1";
 /// Enough to overlap the proxy with the database, which does one thing at a time anyway.
 const WORKERS: usize = 2;
@@ -68,17 +69,13 @@ impl Database {
     /// credentials unless `AWS_ACCESS_KEY_ID` is set. One over TLS is AWS, or as good: nothing stands between,
     /// and nothing is counted.
     pub async fn start(endpoint: Option<String>) -> Result<Self, DatabaseError> {
-        let region = std::env::var("AWS_REGION")
-            .ok()
-            .filter(|region| !region.is_empty());
+        let region = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty());
         let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());
         match endpoint {
             None => Self::embedded(region).await,
             Some(endpoint) if endpoint.starts_with("http://") => Self::emulator(endpoint, region).await,
             Some(endpoint) if endpoint.starts_with("https://") => Ok(Self {
-                kind: Kind::External {
-                    endpoint: endpoint.clone(),
-                },
+                kind: Kind::External { endpoint: endpoint.clone() },
                 endpoint,
                 region,
                 real_credentials: true,
@@ -95,14 +92,7 @@ impl Database {
             dynoxide::Database::memory().map_err(|error| DatabaseError::Embedded(Box::new(error)))?;
         let (listener, address) = on(&runtime, proxy::listen()).await?;
         runtime.spawn(dynoxide::server::serve_on(listener, database));
-        Self::metered(
-            runtime,
-            Kind::Embedded,
-            format!("http://{address}"),
-            region,
-            false,
-        )
-        .await
+        Self::metered(runtime, Kind::Embedded, format!("http://{address}"), region, false).await
     }
 
     async fn emulator(endpoint: String, region: String) -> Result<Self, DatabaseError> {
@@ -112,14 +102,7 @@ impl Database {
         }
         let upstream = format!("http://{authority}");
         let real_credentials = std::env::var_os("AWS_ACCESS_KEY_ID").is_some();
-        Self::metered(
-            runtime()?,
-            Kind::External { endpoint },
-            upstream,
-            region,
-            real_credentials,
-        )
-        .await
+        Self::metered(runtime()?, Kind::External { endpoint }, upstream, region, real_credentials).await
     }
 
     async fn metered(
@@ -138,14 +121,7 @@ impl Database {
             }
         });
         let (endpoint, meter, runtime) = (format!("http://{address}"), Some(meter), Some(runtime));
-        Ok(Self {
-            kind,
-            endpoint,
-            region,
-            real_credentials,
-            meter,
-            runtime,
-        })
+        Ok(Self { kind, endpoint, region, real_credentials, meter, runtime })
     }
 
     /// Which database was taken.
@@ -163,21 +139,22 @@ impl Database {
         self.meter.as_ref().map(|meter| meter.usage())
     }
 
-    /// What a process needs in its environment to use this database through the SDK's defaults.
-    ///
-    /// Empty credentials are left to be inherited.
+    /// What a process needs in its environment to use this database through the SDK's defaults, as we do:
+    /// dummy credentials for a local database, our own from the environment for another.
     pub fn environment(&self) -> Vec<(String, String)> {
-        let mut variables = vec![
-            (AWS_ENDPOINT_URL_DYNAMODB, self.endpoint.as_str()),
-            ("AWS_REGION", self.region.as_str()),
-        ];
-        if !self.real_credentials {
+        let mut variables =
+            vec![(AWS_ENDPOINT_URL_DYNAMODB, self.endpoint.as_str()), ("AWS_REGION", self.region.as_str())];
+        let own = CREDENTIALS.map(|name| (name, std::env::var(name).unwrap_or_default()));
+        if self.real_credentials {
+            variables.extend(
+                own.iter()
+                    .filter(|(_, value)| !value.is_empty())
+                    .map(|(name, value)| (*name, value.as_str())),
+            );
+        } else {
             variables.extend([("AWS_ACCESS_KEY_ID", DUMMY), ("AWS_SECRET_ACCESS_KEY", DUMMY)]);
         }
-        variables
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
+        variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     /// A client for tables and items.
@@ -231,9 +208,7 @@ async fn on<T: Send + 'static>(
     work: impl Future<Output = std::io::Result<T>> + Send + 'static,
 ) -> Result<T, DatabaseError> {
     let joined = runtime.spawn(work).await.map_err(std::io::Error::other);
-    joined
-        .and_then(|result| result)
-        .map_err(DatabaseError::io("listen on 127.0.0.1"))
+    joined.and_then(|result| result).map_err(DatabaseError::io("listen on 127.0.0.1"))
 }
 
 #[cfg(test)]
@@ -243,29 +218,16 @@ mod tests {
     #[tokio::test]
     async fn an_endpoint_that_is_no_url_is_named() {
         for value in ["localhost:8000", "ftp://x", "http://", "http://host/path"] {
-            let error = Database::start(Some(value.to_owned()))
-                .await
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains(AWS_ENDPOINT_URL_DYNAMODB) && error.contains(value),
-                "{error}"
-            );
+            let error = Database::start(Some(value.to_owned())).await.unwrap_err().to_string();
+            assert!(error.contains(AWS_ENDPOINT_URL_DYNAMODB) && error.contains(value), "{error}");
         }
     }
 
     #[tokio::test]
     async fn a_tls_endpoint_is_used_directly_and_not_measured() {
-        let database = Database::start(Some("https://dynamodb.example".to_owned()))
-            .await
-            .unwrap();
+        let database = Database::start(Some("https://dynamodb.example".to_owned())).await.unwrap();
         assert_eq!(database.endpoint(), "https://dynamodb.example");
         assert_eq!(database.usage(), None);
-        assert!(
-            !database
-                .environment()
-                .iter()
-                .any(|(name, _)| name == "AWS_ACCESS_KEY_ID")
-        );
+        assert!(!database.environment().iter().any(|(_, value)| value == DUMMY));
     }
 }

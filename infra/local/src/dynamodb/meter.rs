@@ -12,13 +12,7 @@ use super::proxy::Tap;
 
 /// The operations that report what they consumed, when asked.
 const READS: [&str; 5] = ["BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"];
-const WRITES: [&str; 5] = [
-    "BatchWriteItem",
-    "DeleteItem",
-    "PutItem",
-    "TransactWriteItems",
-    "UpdateItem",
-];
+const WRITES: [&str; 5] = ["BatchWriteItem", "DeleteItem", "PutItem", "TransactWriteItems", "UpdateItem"];
 
 /// What one operation was used for.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -56,11 +50,7 @@ impl Usage {
     }
 
     fn units_of(&self, names: &[&str]) -> f64 {
-        names
-            .iter()
-            .filter_map(|name| self.operations.get(*name))
-            .map(|usage| usage.units)
-            .sum()
+        names.iter().filter_map(|name| self.operations.get(*name)).map(|usage| usage.units).sum()
     }
 
     /// What was used since `earlier`.
@@ -75,9 +65,7 @@ impl Usage {
             };
             (name.clone(), used)
         });
-        Self {
-            operations: operations.filter(|(_, used)| used.requests > 0).collect(),
-        }
+        Self { operations: operations.filter(|(_, used)| used.requests > 0).collect() }
     }
 }
 
@@ -100,16 +88,8 @@ impl Meter {
 
 impl Tap for Meter {
     fn request(&self, operation: &str, body: Bytes) -> Bytes {
-        self.lock()
-            .operations
-            .entry(operation.to_owned())
-            .or_default()
-            .requests += 1;
-        if READS.contains(&operation) || WRITES.contains(&operation) {
-            asking(body)
-        } else {
-            body
-        }
+        self.lock().operations.entry(operation.to_owned()).or_default().requests += 1;
+        if READS.contains(&operation) || WRITES.contains(&operation) { asking(body) } else { body }
     }
 
     fn response(&self, operation: &str, status: StatusCode, body: &[u8]) {
@@ -128,16 +108,11 @@ fn asking(body: Bytes) -> Bytes {
         #[serde(rename = "ReturnConsumedCapacity")]
         asked: Option<IgnoredAny>,
     }
-    let rest = body
-        .trim_ascii_start()
-        .strip_prefix(b"{")
-        .map(<[u8]>::trim_ascii_start);
+    let rest = body.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
     match (serde_json::from_slice::<Request>(&body), rest) {
         (Ok(Request { asked: None }), Some(rest)) => {
             let comma: &[u8] = if rest.starts_with(b"}") { b"" } else { b"," };
-            [br#"{"ReturnConsumedCapacity":"TOTAL""#.as_slice(), comma, rest]
-                .concat()
-                .into()
+            [br#"{"ReturnConsumedCapacity":"TOTAL""#.as_slice(), comma, rest].concat().into()
         }
         _ => body,
     }
@@ -161,10 +136,7 @@ fn units(body: &[u8]) -> f64 {
         #[serde(rename = "CapacityUnits", default)]
         units: f64,
     }
-    match serde_json::from_slice::<Answer>(body)
-        .ok()
-        .and_then(|answer| answer.consumed)
-    {
+    match serde_json::from_slice::<Answer>(body).ok().and_then(|answer| answer.consumed) {
         None => 0.0,
         Some(Consumed::One(capacity)) => capacity.units,
         Some(Consumed::Many(capacities)) => capacities.iter().map(|capacity| capacity.units).sum(),
@@ -181,10 +153,7 @@ mod tests {
 
     #[test]
     fn the_question_is_added_once() {
-        assert_eq!(
-            asked(r#"{"TableName":"t"}"#),
-            r#"{"ReturnConsumedCapacity":"TOTAL","TableName":"t"}"#
-        );
+        assert_eq!(asked(r#"{"TableName":"t"}"#), r#"{"ReturnConsumedCapacity":"TOTAL","TableName":"t"}"#);
         assert_eq!(asked(" { } "), r#"{"ReturnConsumedCapacity":"TOTAL"} "#);
         let own = r#"{"TableName":"t","ReturnConsumedCapacity":"INDEXES"}"#;
         assert_eq!(asked(own), own);
@@ -195,14 +164,8 @@ mod tests {
 
     #[test]
     fn one_figure_and_several_are_summed() {
-        assert_eq!(
-            units(br#"{"ConsumedCapacity":{"TableName":"t","CapacityUnits":0.5}}"#),
-            0.5
-        );
-        assert_eq!(
-            units(br#"{"ConsumedCapacity":[{"CapacityUnits":2.0},{"CapacityUnits":4.0}]}"#),
-            6.0
-        );
+        assert_eq!(units(br#"{"ConsumedCapacity":{"TableName":"t","CapacityUnits":0.5}}"#), 0.5);
+        assert_eq!(units(br#"{"ConsumedCapacity":[{"CapacityUnits":2.0},{"CapacityUnits":4.0}]}"#), 6.0);
         assert_eq!(units(b"{}"), 0.0);
         assert_eq!(units(b"nonsense"), 0.0);
     }
@@ -212,25 +175,11 @@ mod tests {
         let meter = Meter::default();
         for status in [StatusCode::OK, StatusCode::BAD_REQUEST] {
             meter.request("PutItem", Bytes::from_static(b"{}"));
-            meter.response(
-                "PutItem",
-                status,
-                br#"{"ConsumedCapacity":{"CapacityUnits":1.0}}"#,
-            );
+            meter.response("PutItem", status, br#"{"ConsumedCapacity":{"CapacityUnits":1.0}}"#);
         }
         let usage = meter.usage();
-        assert_eq!(
-            usage.operations["PutItem"],
-            OperationUsage {
-                requests: 2,
-                refused: 1,
-                units: 1.0
-            }
-        );
-        assert_eq!(
-            (usage.read_units(), usage.write_units(), usage.requests()),
-            (0.0, 1.0, 2)
-        );
+        assert_eq!(usage.operations["PutItem"], OperationUsage { requests: 2, refused: 1, units: 1.0 });
+        assert_eq!((usage.read_units(), usage.write_units(), usage.requests()), (0.0, 1.0, 2));
         assert_eq!(usage.since(&usage), Usage::default());
     }
 }

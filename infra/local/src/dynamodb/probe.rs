@@ -60,10 +60,7 @@ pub enum ProbeError {
 }
 
 fn failed<E: std::error::Error>(step: &'static str) -> impl FnOnce(E) -> ProbeError {
-    move |error| ProbeError::Request {
-        step,
-        cause: DisplayErrorContext(error).to_string(),
-    }
+    move |error| ProbeError::Request { step, cause: DisplayErrorContext(error).to_string() }
 }
 
 /// Tries the promises on a table of its own, which it deletes afterwards. Takes about a second.
@@ -79,12 +76,7 @@ pub async fn check_parts(client: &Client, streams: &StreamsClient) -> Result<(),
         transaction_in_stream(client, streams, &table, &stream).await
     }
     .await;
-    let deleted = client
-        .delete_table()
-        .table_name(&table)
-        .send()
-        .await
-        .map_err(failed("deleting the table"));
+    let deleted = client.delete_table().table_name(&table).send().await.map_err(failed("deleting the table"));
     result.and(deleted.map(drop))
 }
 
@@ -117,12 +109,7 @@ async fn create_table(client: &Client, table: &str) -> Result<String, ProbeError
         .map_err(failed(step))?;
     let deadline = Instant::now() + BOUND;
     loop {
-        let described = client
-            .describe_table()
-            .table_name(table)
-            .send()
-            .await
-            .map_err(failed(step))?;
+        let described = client.describe_table().table_name(table).send().await.map_err(failed(step))?;
         let description = described.table.as_ref();
         let active = description.and_then(|table| table.table_status()) == Some(&TableStatus::Active);
         match description.and_then(|table| table.latest_stream_arn()) {
@@ -159,11 +146,7 @@ async fn racing_puts(client: &Client, table: &str) -> Result<(), ProbeError> {
             Err(error) => return Err(failed("racing conditional puts")(error)),
         }
     }
-    if winners == 1 {
-        Ok(())
-    } else {
-        Err(ProbeError::Race { winners })
-    }
+    if winners == 1 { Ok(()) } else { Err(ProbeError::Race { winners }) }
 }
 
 async fn replayed_token(client: &Client, table: &str) -> Result<(), ProbeError> {
@@ -198,9 +181,7 @@ async fn replayed_token(client: &Client, table: &str) -> Result<(), ProbeError> 
     match item.get("Times") {
         Some(AttributeValue::N(times)) if times == "1" => Ok(()),
         Some(AttributeValue::N(times)) => Err(ProbeError::Token { times: times.clone() }),
-        _ => Err(ProbeError::Token {
-            times: "no".to_owned(),
-        }),
+        _ => Err(ProbeError::Token { times: "no".to_owned() }),
     }
 }
 
@@ -213,38 +194,19 @@ async fn transaction_in_stream(
     let step = "writing a transaction";
     let mut pair = Vec::new();
     for name in ["pair-1", "pair-2"] {
-        let put = Put::builder()
-            .table_name(table)
-            .item("PK", s(name))
-            .build()
-            .map_err(failed(step))?;
+        let put = Put::builder().table_name(table).item("PK", s(name)).build().map_err(failed(step))?;
         pair.push(TransactWriteItem::builder().put(put).build());
     }
-    client
-        .transact_write_items()
-        .set_transact_items(Some(pair))
-        .send()
-        .await
-        .map_err(failed(step))?;
+    client.transact_write_items().set_transact_items(Some(pair)).send().await.map_err(failed(step))?;
     // Behind the pair in the stream: where it shows, the pair is complete.
-    client
-        .put_item()
-        .table_name(table)
-        .item("PK", s("end"))
-        .send()
-        .await
-        .map_err(failed(step))?;
+    client.put_item().table_name(table).item("PK", s("end")).send().await.map_err(failed(step))?;
     let deadline = Instant::now() + BOUND;
     loop {
         let keys = stream_keys(streams, stream).await?;
         let records = keys.iter().filter(|key| key.starts_with("pair-")).count();
         // Shards are not ordered among each other, so the end alone is not enough.
         if keys.iter().any(|key| key == "end") && (records >= 2 || Instant::now() >= deadline) {
-            return if records == 2 {
-                Ok(())
-            } else {
-                Err(ProbeError::Stream { records })
-            };
+            return if records == 2 { Ok(()) } else { Err(ProbeError::Stream { records }) };
         }
         if Instant::now() >= deadline {
             return Err(ProbeError::Stream { records });
@@ -256,18 +218,9 @@ async fn transaction_in_stream(
 /// The keys of all records of all shards, from the beginning.
 async fn stream_keys(streams: &StreamsClient, stream: &str) -> Result<Vec<String>, ProbeError> {
     let step = "reading the stream";
-    let described = streams
-        .describe_stream()
-        .stream_arn(stream)
-        .send()
-        .await
-        .map_err(failed(step))?;
+    let described = streams.describe_stream().stream_arn(stream).send().await.map_err(failed(step))?;
     let mut keys = Vec::new();
-    for shard in described
-        .stream_description
-        .iter()
-        .flat_map(|description| description.shards())
-    {
+    for shard in described.stream_description.iter().flat_map(|description| description.shards()) {
         let mut iterator = streams
             .get_shard_iterator()
             .stream_arn(stream)
@@ -278,25 +231,12 @@ async fn stream_keys(streams: &StreamsClient, stream: &str) -> Result<Vec<String
             .map_err(failed(step))?
             .shard_iterator;
         while let Some(position) = iterator {
-            let page = streams
-                .get_records()
-                .shard_iterator(position)
-                .send()
-                .await
-                .map_err(failed(step))?;
+            let page = streams.get_records().shard_iterator(position).send().await.map_err(failed(step))?;
             let records = page.records.unwrap_or_default();
             // An open shard goes on for ever; an empty page is where it stands now.
             iterator = page.next_shard_iterator.filter(|_| !records.is_empty());
             keys.extend(records.iter().filter_map(|record| {
-                record
-                    .dynamodb
-                    .as_ref()?
-                    .keys
-                    .as_ref()?
-                    .get("PK")?
-                    .as_s()
-                    .ok()
-                    .cloned()
+                record.dynamodb.as_ref()?.keys.as_ref()?.get("PK")?.as_s().ok().cloned()
             }));
         }
     }
@@ -331,11 +271,7 @@ mod tests {
     async fn verdict(lie: fn(&str, &mut Value)) -> Result<(), ProbeError> {
         let honest = Database::start(None).await.unwrap();
         let (listener, address) = proxy::listen().await.unwrap();
-        tokio::spawn(proxy::serve(
-            listener,
-            honest.endpoint().to_owned(),
-            Arc::new(Liar(lie)),
-        ));
+        tokio::spawn(proxy::serve(listener, honest.endpoint().to_owned(), Arc::new(Liar(lie))));
         let liar = Database::start(Some(format!("http://{address}"))).await.unwrap();
         check_parts(&liar.client().await, &liar.streams_client().await).await
     }
@@ -374,15 +310,6 @@ mod tests {
     #[tokio::test]
     async fn a_database_that_is_not_there_is_an_error_with_its_cause() {
         let verdict = verdict(|_, request| *request = json!({})).await.unwrap_err();
-        assert!(
-            matches!(
-                verdict,
-                ProbeError::Request {
-                    step: "creating a table",
-                    ..
-                }
-            ),
-            "{verdict}"
-        );
+        assert!(matches!(verdict, ProbeError::Request { step: "creating a table", .. }), "{verdict}");
     }
 }

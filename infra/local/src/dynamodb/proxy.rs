@@ -42,11 +42,7 @@ pub(super) async fn serve<T: Tap>(
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     let client = Client::builder(TokioExecutor::new()).build(connector);
-    let proxy = Arc::new(Proxy {
-        upstream,
-        client,
-        tap,
-    });
+    let proxy = Arc::new(Proxy { upstream, client, tap });
     let app = axum::Router::new().fallback(forward::<T>).with_state(proxy);
     let listener = listener.tap_io(|stream| {
         // Without it small answers wait for the peer's delayed acknowledgement; an error costs that wait only.
@@ -68,19 +64,14 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 async fn try_forward<T: Tap>(proxy: &Proxy<T>, request: Request) -> Result<Response, AnyError> {
     let (mut parts, body) = request.into_parts();
     let operation = operation(&parts).to_owned();
-    let body = proxy
-        .tap
-        .request(&operation, to_bytes(body, LARGEST_REQUEST).await?);
+    let body = proxy.tap.request(&operation, to_bytes(body, LARGEST_REQUEST).await?);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     parts.uri = format!("{}{path}", proxy.upstream).parse::<Uri>()?;
     // The client writes these anew; the tap may have changed the length.
     for header in [HOST, CONTENT_LENGTH, TRANSFER_ENCODING] {
         parts.headers.remove(header);
     }
-    let answer = proxy
-        .client
-        .request(Request::from_parts(parts, Body::from(body)))
-        .await?;
+    let answer = proxy.client.request(Request::from_parts(parts, Body::from(body))).await?;
     let (mut parts, body) = answer.into_parts();
     let body = to_bytes(Body::new(body), LARGEST_RESPONSE).await?;
     proxy.tap.response(&operation, parts.status, &body);

@@ -75,18 +75,12 @@ impl Broker {
     pub async fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
         if let Some(servers) = &options.bootstrap_servers {
             await_external(servers, options.external_bound).await?;
-            return Ok(Self {
-                kind: Kind::External,
-                address: servers.clone(),
-                inner: Inner::External,
-            });
+            return Ok(Self { kind: Kind::External, address: servers.clone(), inner: Inner::External });
         }
         match (find_parts(&options).await, options.require) {
             (Ok((java, jars)), _) => {
                 let server = Server::start(java, jars, options.start_bound).await?;
-                let kind = Kind::Started {
-                    version: kafka_version().to_owned(),
-                };
+                let kind = Kind::Started { version: kafka_version().to_owned() };
                 Ok(Self {
                     kind,
                     address: server.address().to_owned(),
@@ -97,11 +91,7 @@ impl Broker {
             (Err(why), Require::Any) => {
                 let mock = Mock::start().await?;
                 let kind = Kind::Mock { why: why.to_string() };
-                Ok(Self {
-                    kind,
-                    address: mock.address().to_owned(),
-                    inner: Inner::Mock(mock),
-                })
+                Ok(Self { kind, address: mock.address().to_owned(), inner: Inner::Mock(mock) })
             }
         }
     }
@@ -149,9 +139,7 @@ impl Broker {
     fn server(&self) -> Result<&Mutex<Server>, BrokerError> {
         match &self.inner {
             Inner::Started(server) => Ok(server),
-            Inner::External | Inner::Mock(_) => Err(BrokerError::NotOurs {
-                kind: self.kind.to_string(),
-            }),
+            Inner::External | Inner::Mock(_) => Err(BrokerError::NotOurs { kind: self.kind.to_string() }),
         }
     }
 }
@@ -163,11 +151,7 @@ async fn await_external(servers: &str, bound: Duration) -> Result<(), BrokerErro
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if let (true, Some(source)) = (left.is_zero(), last.take()) {
-            return Err(BrokerError::NoAnswer {
-                servers: servers.to_owned(),
-                bound,
-                source,
-            });
+            return Err(BrokerError::NoAnswer { servers: servers.to_owned(), bound, source });
         }
         match probe.answers(left.min(Duration::from_secs(2))).await? {
             Ok(()) => return Ok(()),

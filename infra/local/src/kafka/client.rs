@@ -39,14 +39,8 @@ impl Probe {
     pub(super) fn new(servers: &str) -> Result<Self, ClientError> {
         let client = config(servers)
             .create::<BaseConsumer>()
-            .map_err(|source| ClientError::Client {
-                servers: servers.to_owned(),
-                source,
-            })?;
-        Ok(Self {
-            servers: servers.to_owned(),
-            client: Arc::new(client),
-        })
+            .map_err(|source| ClientError::Client { servers: servers.to_owned(), source })?;
+        Ok(Self { servers: servers.to_owned(), client: Arc::new(client) })
     }
 
     /// Whether a broker answers now. The outer error is ours, the inner one the broker's absence.
@@ -56,13 +50,11 @@ impl Probe {
         let metadata = tokio::task::spawn_blocking(move || client.fetch_metadata(None, bound))
             .await
             .map_err(|_| ClientError::TaskGone)?;
-        Ok(metadata.and_then(|metadata| {
-            if metadata.brokers().is_empty() {
-                Err(no_metadata())
-            } else {
-                Ok(())
-            }
-        }))
+        Ok(metadata.and_then(
+            |metadata| {
+                if metadata.brokers().is_empty() { Err(no_metadata()) } else { Ok(()) }
+            },
+        ))
     }
 
     /// The partitions of a topic, all of them with a leader, once the broker knows it.
@@ -76,11 +68,7 @@ impl Probe {
             match found {
                 Ok(partitions) => return Ok(partitions),
                 Err(source) if Instant::now() >= deadline => {
-                    return Err(ClientError::NoTopic {
-                        topic: topic.to_owned(),
-                        bound: TOPIC_BOUND,
-                        source,
-                    });
+                    return Err(ClientError::NoTopic { topic: topic.to_owned(), bound: TOPIC_BOUND, source });
                 }
                 Err(_not_yet) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
@@ -101,11 +89,7 @@ fn partitions_now(client: &BaseConsumer, topic: &str) -> Result<Vec<i32>, KafkaE
     if topic.partitions().is_empty() || topic.partitions().iter().any(|partition| partition.leader() < 0) {
         return Err(no_metadata());
     }
-    Ok(topic
-        .partitions()
-        .iter()
-        .map(|partition| partition.id())
-        .collect())
+    Ok(topic.partitions().iter().map(|partition| partition.id()).collect())
 }
 
 /// Creates a topic and waits until every partition has a leader. A topic that exists already is left as it is.
@@ -116,22 +100,12 @@ pub async fn create_topic(servers: &str, topic: &str, partitions: u32) -> Result
     let count = i32::try_from(partitions)
         .ok()
         .filter(|count| *count > 0)
-        .ok_or_else(|| ClientError::Partitions {
-            topic: topic.to_owned(),
-            partitions,
-        })?;
-    let failed = |source| ClientError::CreateTopic {
-        topic: topic.to_owned(),
-        source,
-    };
-    let admin: AdminClient<DefaultClientContext> =
-        config(servers).create().map_err(|source| ClientError::Client {
-            servers: servers.to_owned(),
-            source,
-        })?;
-    let options = AdminOptions::new()
-        .request_timeout(Some(ADMIN_BOUND))
-        .operation_timeout(Some(ADMIN_BOUND));
+        .ok_or_else(|| ClientError::Partitions { topic: topic.to_owned(), partitions })?;
+    let failed = |source| ClientError::CreateTopic { topic: topic.to_owned(), source };
+    let admin: AdminClient<DefaultClientContext> = config(servers)
+        .create()
+        .map_err(|source| ClientError::Client { servers: servers.to_owned(), source })?;
+    let options = AdminOptions::new().request_timeout(Some(ADMIN_BOUND)).operation_timeout(Some(ADMIN_BOUND));
     let wanted = NewTopic::new(topic, count, TopicReplication::Fixed(1));
     for result in admin.create_topics([&wanted], &options).await.map_err(failed)? {
         match result {

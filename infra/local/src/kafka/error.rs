@@ -54,16 +54,18 @@ pub enum Unavailable {
     },
 }
 
+/// `LOCAL_KAFKA_REQUIRE` has a value that means nothing.
+#[derive(Debug, Error)]
+#[error("LOCAL_KAFKA_REQUIRE is {value:?}; allowed are \"any\" and \"real\"")]
+pub struct RequireError {
+    /// The value.
+    pub value: String,
+}
+
 /// Why there is no broker.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// `LOCAL_KAFKA_REQUIRE` has a value that means nothing.
-    #[error("LOCAL_KAFKA_REQUIRE is {value:?}; allowed are \"any\" and \"real\"")]
-    Require {
-        /// The value.
-        value: String,
-    },
     /// A real broker is required, and none can be had.
     #[error("LOCAL_KAFKA_REQUIRE asks for a real broker, and none can be started here")]
     NotReal(#[source] Unavailable),

@@ -64,14 +64,9 @@ async fn ensure_in(cache: &Path, maven: &str, bound: Duration) -> Result<Jars, U
     };
     std::fs::create_dir_all(cache).map_err(failed("create", cache))?;
     remove_leftovers(cache);
-    let filling = tempfile::Builder::new()
-        .prefix(FILLING)
-        .tempdir_in(cache)
-        .map_err(failed("write into", cache))?;
-    tracing::info!(
-        version = kafka_version(),
-        "fetching Apache Kafka's jars, this once"
-    );
+    let filling =
+        tempfile::Builder::new().prefix(FILLING).tempdir_in(cache).map_err(failed("write into", cache))?;
+    tracing::info!(version = kafka_version(), "fetching Apache Kafka's jars, this once");
     let jars = filling.path().join("jars");
     fetch(maven, filling.path(), &jars, bound).await?;
     match std::fs::rename(&jars, &directory) {
@@ -83,24 +78,13 @@ async fn ensure_in(cache: &Path, maven: &str, bound: Duration) -> Result<Jars, U
 }
 
 async fn fetch(maven: &str, work: &Path, jars: &Path, bound: Duration) -> Result<(), Unavailable> {
-    let failed = |what| {
-        move |source| Unavailable::Cache {
-            what,
-            path: work.to_owned(),
-            source,
-        }
-    };
+    let failed = |what| move |source| Unavailable::Cache { what, path: work.to_owned(), source };
     std::fs::write(work.join("pom.xml"), POM).map_err(failed("write pom.xml into"))?;
     let output = work.join("maven.log");
     let log = File::create(&output).map_err(failed("write a log into"))?;
     let mut command = guarded::command(maven, Some(work));
     command
-        .args([
-            "-B",
-            "-ntp",
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
-        ])
+        .args(["-B", "-ntp", "dependency:copy-dependencies", "-DincludeScope=runtime"])
         .arg(format!("-DoutputDirectory={}", jars.display()))
         .current_dir(work)
         .stdout(log.try_clone().map_err(failed("write a log into"))?)
@@ -109,12 +93,10 @@ async fn fetch(maven: &str, work: &Path, jars: &Path, bound: Duration) -> Result
     match child.wait(bound).await.map_err(failed("wait for Maven in"))? {
         None => Err(Unavailable::DownloadTooSlow { bound }),
         Some(status) if status.success() && has_kafka(jars) => Ok(()),
-        Some(status) if status.code() == Some(NOT_FOUND) => Err(Unavailable::Maven {
-            tail: tail_of(&output),
-        }),
-        Some(_) => Err(Unavailable::Download {
-            tail: tail_of(&output),
-        }),
+        Some(status) if status.code() == Some(NOT_FOUND) => {
+            Err(Unavailable::Maven { tail: tail_of(&output) })
+        }
+        Some(_) => Err(Unavailable::Download { tail: tail_of(&output) }),
     }
 }
 
@@ -139,9 +121,7 @@ fn remove_leftovers(cache: &Path) {
 
 /// FNV-1a: short, and the same on every build, unlike the standard library's hashers.
 fn fingerprint(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    text.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -167,10 +147,7 @@ mod tests {
         let jar = format!("kafka_2.13-{}.jar", kafka_version());
         maven(
             dir,
-            &format!(
-                "mkdir -p \"$out\" && touch \"$out/{jar}\" && echo run >> '{}/runs'",
-                dir.display()
-            ),
+            &format!("mkdir -p \"$out\" && touch \"$out/{jar}\" && echo run >> '{}/runs'", dir.display()),
         )
     }
 
@@ -185,10 +162,7 @@ mod tests {
             cache_directory(xdg.map(Into::into), home.map(Into::into)).ok()
         };
         assert_eq!(of(Some("/x"), Some("/h")), Some("/x/outbox-relay".into()));
-        assert_eq!(
-            of(Some("relative"), Some("/h")),
-            Some("/h/.cache/outbox-relay".into())
-        );
+        assert_eq!(of(Some("relative"), Some("/h")), Some("/h/.cache/outbox-relay".into()));
         assert_eq!(of(Some(""), None), None);
     }
 
@@ -201,11 +175,7 @@ mod tests {
         assert_eq!(one.unwrap().directory, two.unwrap().directory);
         let runs = std::fs::read_to_string(dir.path().join("runs")).unwrap();
         ensure_in(&cache, &maven, BOUND).await.unwrap();
-        assert_eq!(
-            std::fs::read_to_string(dir.path().join("runs")).unwrap(),
-            runs,
-            "fetched again"
-        );
+        assert_eq!(std::fs::read_to_string(dir.path().join("runs")).unwrap(), runs, "fetched again");
         assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);
     }
 
@@ -213,10 +183,7 @@ mod tests {
     async fn a_failed_fetch_says_what_maven_said_and_leaves_no_cache() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path().join("cache");
-        let maven = maven(
-            dir.path(),
-            "mkdir -p \"$out\"; touch \"$out/half.jar\"; echo 'no route'; exit 1",
-        );
+        let maven = maven(dir.path(), "mkdir -p \"$out\"; touch \"$out/half.jar\"; echo 'no route'; exit 1");
         let error = ensure_in(&cache, &maven, BOUND).await.unwrap_err().to_string();
         assert!(error.contains("no route"), "{error}");
         assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0);
@@ -225,9 +192,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_maven_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let error = ensure_in(dir.path(), "/nonexistent/mvn", BOUND)
-            .await
-            .unwrap_err();
+        let error = ensure_in(dir.path(), "/nonexistent/mvn", BOUND).await.unwrap_err();
         assert!(matches!(error, Unavailable::Maven { .. }), "{error}");
     }
 
@@ -235,9 +200,7 @@ mod tests {
     async fn a_fetch_that_hangs_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let maven = maven(dir.path(), "exec sleep 600");
-        let error = ensure_in(&dir.path().join("c"), &maven, Duration::from_millis(200))
-            .await
-            .unwrap_err();
+        let error = ensure_in(&dir.path().join("c"), &maven, Duration::from_millis(200)).await.unwrap_err();
         assert!(matches!(error, Unavailable::DownloadTooSlow { .. }), "{error}");
     }
 }

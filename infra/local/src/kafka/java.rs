@@ -37,18 +37,11 @@ async fn first_usable(candidates: Vec<PathBuf>) -> Result<PathBuf, Unavailable> 
             Err(why) => found.push(format!("no Java at {} ({why})", java.display())),
         }
     }
-    Err(Unavailable::Java {
-        needed: OLDEST,
-        found: found.join(", "),
-    })
+    Err(Unavailable::Java { needed: OLDEST, found: found.join(", ") })
 }
 
 async fn release(java: &PathBuf) -> Result<u32, String> {
-    let run = Command::new(java)
-        .arg("-version")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
+    let run = Command::new(java).arg("-version").stdin(Stdio::null()).kill_on_drop(true).output();
     let output = match tokio::time::timeout(BOUND, run).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(error.to_string()),
@@ -77,14 +70,8 @@ mod tests {
     #[test]
     fn releases_are_read_from_every_known_form() {
         for (text, expected) in [
-            (
-                "openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime",
-                Some(17),
-            ),
-            (
-                "Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version \"21\" 2023-09-19",
-                Some(21),
-            ),
+            ("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime", Some(17)),
+            ("Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version \"21\" 2023-09-19", Some(21)),
             ("java version \"1.8.0_402\"", Some(8)),
             ("openjdk version \"25-ea\" 2025-09-16", Some(25)),
             ("command not found", None),
@@ -98,26 +85,16 @@ mod tests {
     async fn an_old_java_is_refused_and_named() {
         let dir = tempfile::tempdir().unwrap();
         let java = dir.path().join("java");
-        std::fs::write(
-            &java,
-            "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n",
-        )
-        .unwrap();
+        std::fs::write(&java, "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n").unwrap();
         std::fs::set_permissions(&java, std::fs::Permissions::from_mode(0o755)).unwrap();
         let missing = dir.path().join("none");
         let error = first_usable(vec![java, missing]).await.unwrap_err().to_string();
-        assert!(
-            error.contains("Java 17") && error.contains("Java 11") && error.contains("none"),
-            "{error}"
-        );
+        assert!(error.contains("Java 17") && error.contains("Java 11") && error.contains("none"), "{error}");
     }
 
     #[test]
     fn java_home_comes_before_the_path() {
-        assert_eq!(
-            candidates(Some("/opt/jdk".into())),
-            [PathBuf::from("/opt/jdk/bin/java"), "java".into()]
-        );
+        assert_eq!(candidates(Some("/opt/jdk".into())), [PathBuf::from("/opt/jdk/bin/java"), "java".into()]);
         assert_eq!(candidates(None), [PathBuf::from("java")]);
     }
 }

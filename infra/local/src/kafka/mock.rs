@@ -40,10 +40,7 @@ impl Mock {
                 }
             })
             .map_err(BrokerError::io("start a thread"))?;
-        let address = address
-            .await
-            .map_err(|_| ClientError::TaskGone)?
-            .map_err(BrokerError::Mock)?;
+        let address = address.await.map_err(|_| ClientError::TaskGone)?.map_err(BrokerError::Mock)?;
         Ok(Self { address, topics })
     }
 
@@ -52,20 +49,13 @@ impl Mock {
     }
 
     pub(super) async fn create_topic(&self, topic: &str, partitions: u32) -> Result<(), ClientError> {
-        let count = i32::try_from(partitions).map_err(|_| ClientError::Partitions {
-            topic: topic.to_owned(),
-            partitions,
-        })?;
+        let count = i32::try_from(partitions)
+            .map_err(|_| ClientError::Partitions { topic: topic.to_owned(), partitions })?;
         let (reply, created) = oneshot::channel();
-        self.topics
-            .send((topic.to_owned(), count, reply))
-            .map_err(|_| ClientError::TaskGone)?;
+        self.topics.send((topic.to_owned(), count, reply)).map_err(|_| ClientError::TaskGone)?;
         match created.await.map_err(|_| ClientError::TaskGone)? {
             Ok(()) | Err(KafkaError::MockCluster(RDKafkaErrorCode::TopicAlreadyExists)) => Ok(()),
-            Err(source) => Err(ClientError::CreateTopic {
-                topic: topic.to_owned(),
-                source,
-            }),
+            Err(source) => Err(ClientError::CreateTopic { topic: topic.to_owned(), source }),
         }
     }
 }
@@ -86,14 +76,9 @@ mod tests {
         let mock = Mock::start().await.unwrap();
         mock.create_topic("orders", 2).await.unwrap();
         mock.create_topic("orders", 2).await.unwrap();
-        let producer: FutureProducer = ClientConfig::new()
-            .set("bootstrap.servers", mock.address())
-            .create()
-            .unwrap();
-        producer
-            .send(FutureRecord::to("orders").key("k").payload("v"), bound)
-            .await
-            .unwrap();
+        let producer: FutureProducer =
+            ClientConfig::new().set("bootstrap.servers", mock.address()).create().unwrap();
+        producer.send(FutureRecord::to("orders").key("k").payload("v"), bound).await.unwrap();
         let reader = Reader::open(mock.address(), "orders").await.unwrap();
         let record = tokio::time::timeout(bound, reader.next()).await.unwrap().unwrap();
         assert_eq!(record.value.as_deref(), Some(b"v".as_slice()));

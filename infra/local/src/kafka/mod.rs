@@ -15,7 +15,7 @@ mod server;
 
 pub use broker::{Broker, Kind};
 pub use client::create_topic;
-pub use error::{BrokerError, ClientError, Unavailable};
+pub use error::{BrokerError, ClientError, RequireError, Unavailable};
 pub use jars::kafka_version;
 pub use options::{BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, LOCAL_KAFKA_REQUIRE, Require};
 pub use reader::{Reader, Record};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::BrokerError;
+use super::error::RequireError;
 
 /// Names an external broker (or several, with commas), as for the functions.
 pub const KAFKA_BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
@@ -48,21 +48,19 @@ impl Default for BrokerOptions {
 
 impl BrokerOptions {
     /// Reads [`KAFKA_BOOTSTRAP_SERVERS`] and [`LOCAL_KAFKA_REQUIRE`].
-    pub fn from_env() -> Result<Self, BrokerError> {
+    pub fn from_env() -> Result<Self, RequireError> {
         Self::from_values(
             std::env::var(KAFKA_BOOTSTRAP_SERVERS).ok(),
             std::env::var(LOCAL_KAFKA_REQUIRE).ok(),
         )
     }
 
-    fn from_values(bootstrap_servers: Option<String>, require: Option<String>) -> Result<Self, BrokerError> {
+    fn from_values(bootstrap_servers: Option<String>, require: Option<String>) -> Result<Self, RequireError> {
         let require = match require.as_deref().map(str::trim) {
             None | Some("" | "any") => Require::Any,
             Some("real") => Require::Real,
             Some(other) => {
-                return Err(BrokerError::Require {
-                    value: other.to_owned(),
-                });
+                return Err(RequireError { value: other.to_owned() });
             }
         };
         Ok(Self {
@@ -77,7 +75,7 @@ impl BrokerOptions {
 mod tests {
     use super::*;
 
-    fn values(servers: Option<&str>, require: Option<&str>) -> Result<BrokerOptions, BrokerError> {
+    fn values(servers: Option<&str>, require: Option<&str>) -> Result<BrokerOptions, RequireError> {
         BrokerOptions::from_values(servers.map(str::to_owned), require.map(str::to_owned))
     }
 
@@ -98,9 +96,6 @@ mod tests {
     #[test]
     fn a_misspelt_requirement_is_refused_by_name() {
         let error = values(None, Some("reel")).unwrap_err().to_string();
-        assert!(
-            error.contains("LOCAL_KAFKA_REQUIRE") && error.contains("reel"),
-            "{error}"
-        );
+        assert!(error.contains("LOCAL_KAFKA_REQUIRE") && error.contains("reel"), "{error}");
     }
 }

@@ -1,6 +1,8 @@
 //! Reading a topic from its beginning.
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{Consumer, StreamConsumer};
 use rdkafka::error::KafkaError;
@@ -9,6 +11,10 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Probe, config};
 use super::error::ClientError;
+
+/// How long nothing may come before what is left is not waited for.
+const QUIET: Duration = Duration::from_secs(2);
+const QUERY_BOUND: Duration = Duration::from_secs(10);
 
 /// One record as a consumer sees it.
 #[derive(Debug, Clone)]
@@ -43,7 +49,8 @@ impl Record {
 /// restarts of the broker.
 pub struct Reader {
     topic: String,
-    consumer: StreamConsumer,
+    /// Shared with the threads of blocking calls.
+    consumer: Arc<StreamConsumer>,
 }
 
 impl Reader {
@@ -55,30 +62,20 @@ impl Reader {
             .set("group.id", "outbox-local-reader")
             .set("enable.auto.commit", "false")
             .set("auto.offset.reset", "earliest")
+            .set("enable.partition.eof", "true")
             .set("isolation.level", "read_committed")
             // A latency is measured through this: do not wait for more to fetch.
             .set("fetch.wait.max.ms", "50")
             .set("fetch.error.backoff.ms", "50")
             .create()
-            .map_err(|source| ClientError::Client {
-                servers: servers.to_owned(),
-                source,
-            })?;
+            .map_err(|source| ClientError::Client { servers: servers.to_owned(), source })?;
         let mut assignment = TopicPartitionList::new();
-        let failed = |source| ClientError::Read {
-            topic: topic.to_owned(),
-            source,
-        };
+        let failed = |source| ClientError::Read { topic: topic.to_owned(), source };
         for partition in partitions {
-            assignment
-                .add_partition_offset(topic, partition, Offset::Beginning)
-                .map_err(failed)?;
+            assignment.add_partition_offset(topic, partition, Offset::Beginning).map_err(failed)?;
         }
         consumer.assign(&assignment).map_err(failed)?;
-        Ok(Self {
-            topic: topic.to_owned(),
-            consumer,
-        })
+        Ok(Self { topic: topic.to_owned(), consumer: Arc::new(consumer) })
     }
 
     /// The next record; waits for one as long as it takes.
@@ -89,17 +86,65 @@ impl Reader {
         loop {
             match self.consumer.recv().await {
                 Ok(message) => return Ok(record(&message)),
+                Err(KafkaError::PartitionEOF(_)) => {}
                 Err(error) if passes(&error) => {
                     tracing::debug!(%error, topic = self.topic, "reading goes on")
                 }
                 Err(source) => {
-                    return Err(ClientError::Read {
-                        topic: self.topic.clone(),
-                        source,
-                    });
+                    return Err(ClientError::Read { topic: self.topic.clone(), source });
                 }
             }
         }
+    }
+}
+
+impl Reader {
+    /// The records that are in the topic now and have not been read yet.
+    ///
+    /// Bounded: a partition whose broker is silent for [`QUIET`] is taken for read.
+    pub async fn rest(&self) -> Result<Vec<Record>, ClientError> {
+        let mut ends = self.ends().await?;
+        let mut rest = Vec::new();
+        loop {
+            let position = self.consumer.position().map_err(|source| self.failed(source))?;
+            ends.retain(|partition, end| {
+                let at = position.find_partition(&self.topic, *partition).map(|element| element.offset());
+                // Before the first record there is no position.
+                !matches!(at, Some(Offset::Offset(next)) if next >= *end)
+            });
+            if ends.is_empty() {
+                return Ok(rest);
+            }
+            match tokio::time::timeout(QUIET, self.consumer.recv()).await {
+                Err(_quiet) => return Ok(rest),
+                Ok(Ok(message)) => rest.push(record(&message)),
+                // Behind the last record may be the marks of transactions, which are no records.
+                Ok(Err(KafkaError::PartitionEOF(partition))) => drop(ends.remove(&partition)),
+                Ok(Err(error)) if passes(&error) => {}
+                Ok(Err(source)) => return Err(self.failed(source)),
+            }
+        }
+    }
+
+    /// The end offset of every partition that has records.
+    async fn ends(&self) -> Result<BTreeMap<i32, i64>, ClientError> {
+        let (consumer, topic) = (Arc::clone(&self.consumer), self.topic.clone());
+        let ends = tokio::task::spawn_blocking(move || {
+            let assignment = consumer.assignment()?;
+            let elements = assignment.elements();
+            let ends = elements.iter().map(|element| {
+                let (low, high) = consumer.fetch_watermarks(&topic, element.partition(), QUERY_BOUND)?;
+                Ok((element.partition(), low, high))
+            });
+            ends.filter(|end| !matches!(end, Ok((_, low, high)) if low == high))
+                .map(|end| end.map(|(partition, _, high)| (partition, high)))
+                .collect::<Result<_, KafkaError>>()
+        });
+        ends.await.map_err(|_| ClientError::TaskGone)?.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: KafkaError) -> ClientError {
+        ClientError::Read { topic: self.topic.clone(), source }
     }
 }
 
@@ -124,10 +169,7 @@ fn passes(error: &KafkaError) -> bool {
 
 fn record(message: &BorrowedMessage<'_>) -> Record {
     let headers = message.headers().map(|headers| {
-        headers
-            .iter()
-            .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
-            .collect()
+        headers.iter().map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec))).collect()
     });
     Record {
         partition: message.partition(),

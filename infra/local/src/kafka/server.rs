@@ -29,13 +29,8 @@ const TAIL_LINES: usize = 20;
 const TAIL_BYTES: u64 = 16 * 1024;
 
 /// Quick to start rather than quick at its peak, and small.
-const JVM: [&str; 5] = [
-    "-Xms128m",
-    "-Xmx384m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+ExitOnOutOfMemoryError",
-];
+const JVM: [&str; 5] =
+    ["-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError"];
 
 const LOG4J: &str = "\
 rootLogger.level = INFO
@@ -77,14 +72,7 @@ impl Server {
             .prefix("outbox-kafka-")
             .tempdir()
             .map_err(BrokerError::io("create a directory"))?;
-        let mut server = Self {
-            java,
-            jars,
-            address: String::new(),
-            bound,
-            process: None,
-            directory,
-        };
+        let mut server = Self { java, jars, address: String::new(), bound, process: None, directory };
         server.write("log4j2.properties", LOG4J)?;
         let mut attempt = 1;
         loop {
@@ -120,14 +108,9 @@ impl Server {
         let Some(mut process) = self.process.take() else {
             return Ok(());
         };
-        process
-            .signal(Signal::SIGTERM)
-            .map_err(BrokerError::io("send SIGTERM"))?;
+        process.signal(Signal::SIGTERM).map_err(BrokerError::io("send SIGTERM"))?;
         // What is still running after the bound is killed by its drop.
-        process
-            .wait(STOP_BOUND)
-            .await
-            .map_err(BrokerError::io("wait for the end"))?;
+        process.wait(STOP_BOUND).await.map_err(BrokerError::io("wait for the end"))?;
         Ok(())
     }
 
@@ -143,9 +126,7 @@ impl Server {
     pub(super) fn freeze(&self, frozen: bool) -> Result<(), BrokerError> {
         let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
         match &self.process {
-            Some(process) => process
-                .signal(signal)
-                .map_err(BrokerError::io("send SIGSTOP or SIGCONT")),
+            Some(process) => process.signal(signal).map_err(BrokerError::io("send SIGSTOP or SIGCONT")),
             None => Ok(()),
         }
     }
@@ -165,10 +146,7 @@ impl Server {
             controller.map_err(BrokerError::io("find a port"))?,
         );
         self.address = format!("127.0.0.1:{broker}");
-        self.write(
-            "server.properties",
-            &properties(broker, controller, &self.path("data")),
-        )
+        self.write("server.properties", &properties(broker, controller, &self.path("data")))
     }
 
     fn java(&self, class: &str, log: &str) -> Result<Command, BrokerError> {
@@ -176,10 +154,7 @@ impl Server {
         let mut command = guarded::command(&self.java, Some(self.directory.path()));
         command
             .args(JVM)
-            .arg(format!(
-                "-Dlog4j2.configurationFile={}",
-                self.path("log4j2.properties").display()
-            ))
+            .arg(format!("-Dlog4j2.configurationFile={}", self.path("log4j2.properties").display()))
             // Compression libraries unpack themselves there; in our directory they go with it.
             .arg(format!("-Djava.io.tmpdir={}", self.directory.path().display()))
             .arg("-cp")
@@ -193,26 +168,13 @@ impl Server {
 
     async fn format(&self) -> Result<(), BrokerError> {
         let mut format = self.java("kafka.tools.StorageTool", "format.log")?;
-        format.args([
-            "format",
-            "--cluster-id",
-            CLUSTER_ID,
-            "--config",
-            "server.properties",
-        ]);
+        format.args(["format", "--cluster-id", CLUSTER_ID, "--config", "server.properties"]);
         let mut format = Guarded::spawn(format).map_err(BrokerError::io("start java"))?;
         let tail = || tail_of(&self.path("format.log"));
-        match format
-            .wait(FORMAT_BOUND)
-            .await
-            .map_err(BrokerError::io("wait for the formatting"))?
-        {
+        match format.wait(FORMAT_BOUND).await.map_err(BrokerError::io("wait for the formatting"))? {
             Some(status) if status.success() => Ok(()),
             Some(_) => Err(BrokerError::Ended { tail: tail() }),
-            None => Err(BrokerError::NotReady {
-                bound: FORMAT_BOUND,
-                tail: tail(),
-            }),
+            None => Err(BrokerError::NotReady { bound: FORMAT_BOUND, tail: tail() }),
         }
     }
 
@@ -224,18 +186,11 @@ impl Server {
         let probe = Probe::new(&self.address)?;
         let deadline = Instant::now() + self.bound;
         while let Err(_not_yet) = probe.answers(client::PROBE_BOUND).await? {
-            if process
-                .ended()
-                .map_err(BrokerError::io("look after the process"))?
-                .is_some()
-            {
+            if process.ended().map_err(BrokerError::io("look after the process"))?.is_some() {
                 return Err(BrokerError::Ended { tail: tail() });
             }
             if Instant::now() >= deadline {
-                return Err(BrokerError::NotReady {
-                    bound: self.bound,
-                    tail: tail(),
-                });
+                return Err(BrokerError::NotReady { bound: self.bound, tail: tail() });
             }
         }
         self.process = Some(process);
@@ -309,10 +264,7 @@ mod tests {
         std::fs::write(&log, lines.join("\n")).unwrap();
         let tail = tail_of(&log);
         assert_eq!(tail.lines().count(), TAIL_LINES);
-        assert!(
-            tail.starts_with("line 9980\n") && tail.ends_with("line 9999"),
-            "{tail}"
-        );
+        assert!(tail.starts_with("line 9980\n") && tail.ends_with("line 9999"), "{tail}");
         assert!(tail_of(&dir.path().join("none")).contains("could not be read"));
     }
 
@@ -320,10 +272,7 @@ mod tests {
     fn everything_listens_on_the_loopback_address() {
         let text = properties(1, 2, Path::new("/data"));
         for line in text.lines().filter(|line| line.contains("://")) {
-            assert!(
-                line.split(',').all(|listener| listener.contains("://127.0.0.1:")),
-                "{line}"
-            );
+            assert!(line.split(',').all(|listener| listener.contains("://127.0.0.1:")), "{line}");
         }
     }
 }

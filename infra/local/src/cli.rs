@@ -1,0 +1,138 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use outbox::BucketCount;
+use outbox_local::dynamodb::AWS_ENDPOINT_URL_DYNAMODB;
+use outbox_local::environment::EnvironmentOptions;
+use outbox_local::first_run::RunOptions;
+use outbox_local::functions::Profile;
+use outbox_local::kafka::{BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, RequireError};
+use uuid::Uuid;
+
+/// The outbox on this machine: DynamoDB, Kafka and both Lambda functions, without AWS and without Docker.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Place orders with their messages in one transaction each, read them back from Kafka, and report.
+    ///
+    /// Exits with 0 if every order arrived and each customer's orders arrived in order.
+    FirstRun(FirstRun),
+    /// Start everything and stay until Ctrl-C; prints what an application needs to use it.
+    Up(Up),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FirstRun {
+    /// How many orders to place.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) orders: u32,
+    /// How many customers they are spread over; each customer's orders are placed one after another.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    customers: u32,
+    /// How many orders are in flight at once, each of another customer.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    concurrency: u16,
+    /// Partitions of the topic.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    partitions: u32,
+    /// Seconds without anything new after which orders that are still missing count as lost.
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    patience_seconds: u64,
+    #[command(flatten)]
+    environment: EnvironmentArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) environment: EnvironmentArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnvironmentArguments {
+    /// Another DynamoDB, such as http://127.0.0.1:8000 for DynamoDB Local; without it one is embedded.
+    #[arg(long, env = AWS_ENDPOINT_URL_DYNAMODB, value_name = "URL")]
+    dynamodb_endpoint: Option<String>,
+    /// Another Kafka, such as 127.0.0.1:19092 for Redpanda; without it one is started here, and where there is
+    /// no Java or no Maven for it, a mock (LOCAL_KAFKA_REQUIRE=real makes that an error).
+    #[arg(long, env = KAFKA_BOOTSTRAP_SERVERS, value_name = "HOST:PORT")]
+    kafka_bootstrap_servers: Option<String>,
+    /// How many buckets the outbox has.
+    #[arg(long, default_value_t = BucketCount::DEFAULT.get(), value_parser = clap::value_parser!(u32).range(1..=i64::from(BucketCount::MAX)))]
+    buckets: u32,
+    /// Seconds between two sweeps; without it, what template.yaml says.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    sweep_seconds: Option<u64>,
+    /// Build and run the functions as they are deployed: slower to build, faster to run.
+    #[arg(long)]
+    release: bool,
+    /// Let idle functions run on, which Lambda would freeze.
+    #[arg(long)]
+    no_freeze: bool,
+}
+
+impl FirstRun {
+    /// Tables and topic of its own, so that a database and a broker that are kept can be used again and again.
+    pub(crate) fn options(&self) -> Result<RunOptions, RequireError> {
+        let run = Uuid::new_v4().simple().to_string();
+        let own = |name: &str| format!("{name}-{}", run.get(..8).unwrap_or(&run));
+        Ok(RunOptions {
+            environment: self.environment.options(&own("outbox"))?,
+            orders: self.orders,
+            customers: self.customers,
+            concurrency: self.concurrency.into(),
+            topic: own("orders"),
+            partitions: self.partitions,
+            orders_table: own("orders"),
+            patience: Duration::from_secs(self.patience_seconds),
+        })
+    }
+}
+
+impl EnvironmentArguments {
+    pub(crate) fn options(&self, table: &str) -> Result<EnvironmentOptions, RequireError> {
+        let blank = |value: &String| value.trim().is_empty();
+        let servers = self.kafka_bootstrap_servers.clone().filter(|servers| !blank(servers));
+        Ok(EnvironmentOptions {
+            dynamodb_endpoint: self.dynamodb_endpoint.clone().filter(|endpoint| !blank(endpoint)),
+            kafka: BrokerOptions { bootstrap_servers: servers, ..BrokerOptions::from_env()? },
+            table: table.to_owned(),
+            buckets: BucketCount::new(self.buckets).unwrap_or(BucketCount::DEFAULT),
+            sweep_interval: self.sweep_seconds.map(Duration::from_secs),
+            profile: if self.release { Profile::Release } else { Profile::Dev },
+            freeze_when_idle: !self.no_freeze,
+            ..EnvironmentOptions::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_run_has_tables_and_a_topic_of_its_own() {
+        let Command::FirstRun(arguments) = Cli::parse_from(["outbox-local", "first-run"]).command else {
+            panic!("another command");
+        };
+        let (one, two) = (arguments.options().unwrap(), arguments.options().unwrap());
+        assert_ne!(one.topic, two.topic);
+        assert_ne!(one.environment.table, one.orders_table);
+        assert_ne!(one.environment.table, two.environment.table);
+    }
+}

@@ -1,0 +1,224 @@
+//! The whole of it: database, broker, both functions, and what invokes them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use outbox::{BucketCount, StoreError, SystemClock};
+use outbox_store_dynamodb::{StoreOptions, table};
+use thiserror::Error;
+
+use crate::dynamodb::{Database, DatabaseError};
+use crate::functions::{FunctionBinaries, FunctionsError, Profile};
+use crate::kafka::{Broker, BrokerError, BrokerOptions, KAFKA_BOOTSTRAP_SERVERS};
+use crate::lambda::{HostError, LambdaHost};
+use crate::schedule::{ScheduleError, Scheduler};
+use crate::stream::{StreamError, StreamPoller, latest_stream_arn};
+use crate::template::{FunctionTemplate, Template, TemplateError};
+
+const STREAM_RELAY: &str = "StreamRelayFunction";
+const SCHEDULED_RELAY: &str = "ScheduledRelayFunction";
+/// What is running may finish; what takes longer is killed.
+const STOP_BOUND: Duration = Duration::from_secs(15);
+
+/// What to start, and how. [`Default`] starts everything here, with the template's defaults.
+#[derive(Debug, Clone)]
+pub struct EnvironmentOptions {
+    /// Another DynamoDB; `None`: the embedded one.
+    pub dynamodb_endpoint: Option<String>,
+    /// Which broker.
+    pub kafka: BrokerOptions,
+    /// The outbox table, which is created unless it is there.
+    pub table: String,
+    /// The number of buckets.
+    pub buckets: BucketCount,
+    /// Values of other template parameters, such as `LeaseDuration`.
+    pub parameters: BTreeMap<String, String>,
+    /// How often the sweep runs; `None`: as the template says.
+    pub sweep_interval: Option<Duration>,
+    /// How the functions are compiled.
+    pub profile: Profile,
+    /// Whether function processes are frozen between invocations, as Lambda does.
+    pub freeze_when_idle: bool,
+}
+
+impl Default for EnvironmentOptions {
+    fn default() -> Self {
+        Self {
+            dynamodb_endpoint: None,
+            kafka: BrokerOptions::default(),
+            table: "outbox".to_owned(),
+            buckets: BucketCount::DEFAULT,
+            parameters: BTreeMap::new(),
+            sweep_interval: None,
+            profile: Profile::Dev,
+            freeze_when_idle: true,
+        }
+    }
+}
+
+/// Why the environment did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    /// The database.
+    #[error("DynamoDB is not available")]
+    Database(#[from] DatabaseError),
+    /// The broker.
+    #[error("Kafka is not available")]
+    Broker(#[from] BrokerError),
+    /// The functions could not be built.
+    #[error("the functions are not available")]
+    Functions(#[from] FunctionsError),
+    /// The template.
+    #[error("template.yaml cannot be used")]
+    Template(#[from] TemplateError),
+    /// The template has no event of the kind that a function needs.
+    #[error("template.yaml: {function} has no event of type {event}")]
+    NoEvent {
+        /// The function.
+        function: &'static str,
+        /// The event's type.
+        event: &'static str,
+    },
+    /// The outbox table.
+    #[error("the outbox table is not available")]
+    Table(#[from] StoreError),
+    /// A function's host.
+    #[error("a function could not be hosted")]
+    Host(#[from] HostError),
+    /// The table's stream.
+    #[error("the table's stream cannot be read")]
+    Stream(#[from] StreamError),
+    /// The schedule.
+    #[error("the schedule cannot be run")]
+    Schedule(#[from] ScheduleError),
+}
+
+/// Everything, running. Dropping it ends it all; [`stop`](Self::stop) lets the functions finish first.
+#[derive(Debug)]
+pub struct Environment {
+    // What invokes goes first, then what is invoked, then what that talks to.
+    scheduler: Scheduler,
+    poller: StreamPoller,
+    stream_relay: LambdaHost,
+    scheduled_relay: LambdaHost,
+    broker: Broker,
+    database: Database,
+    client: Client,
+    store_options: StoreOptions,
+}
+
+impl Environment {
+    /// Starts everything and waits until it can be used.
+    ///
+    /// The functions get their settings, timeouts, filter and schedule from `template.yaml`, as when deployed.
+    pub async fn start(options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
+        // The slow ones together: the first time, all three download or compile.
+        let (binaries, broker, database) = tokio::try_join!(
+            async { Ok(FunctionBinaries::find_or_build(options.profile).await?) },
+            async { Ok::<_, EnvironmentError>(Broker::start(options.kafka.clone()).await?) },
+            async { Ok(Database::start(options.dynamodb_endpoint.clone()).await?) },
+        )?;
+        let client = database.client().await;
+        let store_options = StoreOptions::new(&options.table).with_bucket_count(options.buckets);
+        table::create(&client, &store_options, &SystemClock::new()).await?;
+        let stream = latest_stream_arn(&client, &options.table).await?;
+
+        let template = template(&options, &broker, &database)?;
+        let host = |function: &FunctionTemplate, binary| {
+            let spec = function
+                .spec(binary)
+                .with_variables(database.environment())
+                .with_freeze_when_idle(options.freeze_when_idle);
+            LambdaHost::start(spec)
+        };
+        let streaming = template.function(STREAM_RELAY)?;
+        let sweeping = template.function(SCHEDULED_RELAY)?;
+        let no_event = |function, event| EnvironmentError::NoEvent { function, event };
+        let mapping = streaming.streams.values().next().ok_or(no_event(STREAM_RELAY, "DynamoDB"))?.clone();
+        let rule = sweeping.schedules.values().next().ok_or(no_event(SCHEDULED_RELAY, "ScheduleV2"))?.clone();
+        let stream_relay = host(&streaming, &binaries.stream_relay)?;
+        let scheduled_relay = host(&sweeping, &binaries.scheduled_relay)?;
+        let poller =
+            StreamPoller::start(database.streams_client().await, stream, mapping, stream_relay.clone());
+        let scheduler = Scheduler::start(rule, options.sweep_interval, scheduled_relay.clone())?;
+        Ok(Self { scheduler, poller, stream_relay, scheduled_relay, broker, database, client, store_options })
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// A client of the database.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The broker.
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// Where the outbox is, for a writer.
+    pub fn store_options(&self) -> &StoreOptions {
+        &self.store_options
+    }
+
+    /// The function that the stream invokes.
+    pub fn stream_relay(&self) -> &LambdaHost {
+        &self.stream_relay
+    }
+
+    /// The function that the schedule invokes.
+    pub fn scheduled_relay(&self) -> &LambdaHost {
+        &self.scheduled_relay
+    }
+
+    /// What reads the stream.
+    pub fn poller(&self) -> &StreamPoller {
+        &self.poller
+    }
+
+    /// What a process needs in its environment to use all this: an application, or a function.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let mut variables = self.database.environment();
+        variables.extend([
+            ("OUTBOX_TABLE_NAME".to_owned(), self.store_options.table_name().to_owned()),
+            ("OUTBOX_BUCKET_COUNT".to_owned(), self.store_options.bucket_count().get().to_string()),
+            (KAFKA_BOOTSTRAP_SERVERS.to_owned(), self.broker.bootstrap_servers().to_owned()),
+        ]);
+        variables
+    }
+
+    /// Lets running invocations finish, within a bound, and ends everything.
+    pub async fn stop(self) {
+        drop((self.scheduler, self.poller));
+        let idle = async {
+            tokio::join!(self.stream_relay.wait_until_idle(), self.scheduled_relay.wait_until_idle())
+        };
+        if tokio::time::timeout(STOP_BOUND, idle).await.is_err() {
+            tracing::warn!("invocations are still running and are ended now");
+        }
+        tokio::join!(self.stream_relay.shutdown(), self.scheduled_relay.shutdown());
+        // In good order, where it is ours: an error here has nobody left to hurt.
+        let _ = self.broker.stop().await;
+    }
+}
+
+fn template(
+    options: &EnvironmentOptions,
+    broker: &Broker,
+    database: &Database,
+) -> Result<Template, TemplateError> {
+    let mut template = Template::of_this_workspace()?
+        .with_parameter("TableName", &options.table)?
+        .with_parameter("BucketCount", options.buckets.get().to_string())?
+        .with_parameter("KafkaBootstrapServers", broker.bootstrap_servers())?
+        .with_parameter("DynamoDbEndpoint", database.endpoint())?;
+    for (name, value) in &options.parameters {
+        template = template.with_parameter(name, value)?;
+    }
+    Ok(template)
+}

@@ -1,0 +1,80 @@
+//! How a run looks while it runs: bars on a terminal, a line now and then elsewhere.
+
+use std::io::IsTerminal;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use outbox_local::environment::Environment;
+use outbox_local::first_run::{Observer, Progress};
+
+/// In a log, so many lines for a whole run.
+const LINES: u32 = 10;
+
+/// Shows a run on standard error.
+pub(crate) struct Shown {
+    view: View,
+}
+
+enum View {
+    Bars { placed: ProgressBar, arrived: ProgressBar },
+    Lines { step: u32, next: u32 },
+}
+
+impl Shown {
+    pub(crate) fn new(orders: u32) -> Self {
+        let view = if std::io::stderr().is_terminal() {
+            // Hidden until the first order: before it, cargo and Maven may have something to say.
+            View::Bars { placed: ProgressBar::hidden(), arrived: ProgressBar::hidden() }
+        } else {
+            let step = (orders / LINES).max(1);
+            View::Lines { step, next: step }
+        };
+        Self { view }
+    }
+
+    /// Leaves the screen to the report.
+    pub(crate) fn finish(self) {
+        if let View::Bars { placed, arrived } = self.view {
+            placed.finish();
+            arrived.finish();
+        }
+    }
+}
+
+impl Observer for Shown {
+    fn started(&mut self, environment: &Environment) {
+        eprintln!("DynamoDB: {}", environment.database().kind());
+        eprintln!("Kafka:    {}", environment.broker().kind());
+        if let View::Bars { placed, arrived } = &mut self.view {
+            let bars = MultiProgress::new();
+            let bar = |name: &'static str| {
+                let bar = bars.add(ProgressBar::new(0)).with_message(name);
+                // The template is ours: it parses.
+                if let Ok(style) = ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len} {elapsed}") {
+                    bar.set_style(style);
+                }
+                bar
+            };
+            (*placed, *arrived) = (bar("placed"), bar("consumed"));
+        }
+    }
+
+    fn progressed(&mut self, progress: Progress, _environment: &Environment) {
+        match &mut self.view {
+            View::Bars { placed, arrived } => {
+                for (bar, position) in [(placed, progress.placed), (arrived, progress.arrived)] {
+                    bar.set_length(progress.orders.into());
+                    bar.set_position(position.into());
+                }
+            }
+            View::Lines { step, next } => {
+                if progress.arrived >= *next {
+                    eprintln!(
+                        "{} of {} orders consumed, {} placed",
+                        progress.arrived, progress.orders, progress.placed
+                    );
+                    *next = progress.arrived - progress.arrived % *step + *step;
+                }
+            }
+        }
+    }
+}
