@@ -1,10 +1,15 @@
 //! A Lambda function that behaves as its event says: what the tests of the Lambda host invoke.
 //!
 //! `{"do": "echo" | "error" | "panic" | "hang" | "exit" | "sleep" | "print", "value": ...}`.
+//!
+//! An event with `Records` is a batch of a stream: it prints the sort keys, and reports the record with the sort
+//! key `FAIL` as failed, `FAIL_TIMES` times.
+//!
 //! With `INIT=error`, `exit` or `hang` in its environment it does not even come to ask for an event.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
@@ -23,6 +28,9 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
+    if let Some(records) = event.payload["Records"].as_array() {
+        return Ok(handle_batch(records));
+    }
     let value = event.payload["value"].clone();
     match event.payload["do"].as_str() {
         Some("echo") => Ok(json!({
@@ -50,6 +58,23 @@ async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
             Ok(Value::Null)
         }
         other => Err(format!("unknown order {other:?}").into()),
+    }
+}
+
+static FAILED_TIMES: AtomicU64 = AtomicU64::new(0);
+
+fn handle_batch(records: &[Value]) -> Value {
+    let sort_key = |record: &Value| record["dynamodb"]["Keys"]["SK"]["S"].as_str().unwrap_or("?").to_owned();
+    let sort_keys: Vec<_> = records.iter().map(sort_key).collect();
+    println!("batch: {}", sort_keys.join(" "));
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let failing = records.iter().find(|record| sort_key(record) == variable("FAIL"));
+    let times: u64 = variable("FAIL_TIMES").parse().unwrap_or(0);
+    match failing {
+        Some(record) if FAILED_TIMES.fetch_add(1, Ordering::Relaxed) < times => {
+            json!({"batchItemFailures": [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]})
+        }
+        _ => json!({"batchItemFailures": []}),
     }
 }
 

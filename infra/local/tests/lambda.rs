@@ -7,43 +7,23 @@
     reason = "clippy knows only functions marked as tests, not the helpers beside them"
 )]
 
+mod lambda_support;
+
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
+use lambda_support::{BOUND, echo, example, start, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use outbox_local::lambda::{
     Exit, FunctionSpec, HostError, InvokeError, LambdaHost, Outcome, Phase, ProcessState,
 };
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
-/// Longer than anything here takes on a busy machine.
-const BOUND: Duration = Duration::from_secs(30);
 const SIGKILL: Exit = Exit { code: None, signal: Some(9) };
-
-/// cargo puts the examples beside the directory of the tests, and builds them before it runs the tests.
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(
-        path.is_file(),
-        "{} is missing: run `cargo test -p outbox-local`, which builds the examples too",
-        path.display()
-    );
-    path
-}
-
-fn echo() -> FunctionSpec {
-    FunctionSpec::new("echo", example("echo-function")).with_timeout(BOUND)
-}
-
-fn start(spec: FunctionSpec) -> LambdaHost {
-    LambdaHost::start(spec).unwrap()
-}
 
 async fn invoke(host: &LambdaHost, event: Value) -> Outcome {
     timeout(2 * BOUND, host.invoke(&event))
@@ -61,17 +41,6 @@ async fn response(host: &LambdaHost, event: Value) -> Value {
 
 fn pid_of(response: &Value) -> u32 {
     response["pid"].as_u64().unwrap().try_into().unwrap()
-}
-
-async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + BOUND;
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "not within the bound: {what}");
-        sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// The process id of the only process, once it runs an event.

@@ -1,0 +1,44 @@
+//! What the tests of the Lambda host, the stream poller and the scheduler share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outbox_local::lambda::{FunctionSpec, LambdaHost};
+use tokio::time::{Instant, sleep};
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const BOUND: Duration = Duration::from_secs(30);
+
+/// cargo puts the examples beside the directory of the tests, and builds them before it runs the tests.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    assert!(
+        path.is_file(),
+        "{} is missing: run `cargo test -p outbox-local`, which builds the examples too",
+        path.display()
+    );
+    path
+}
+
+/// The example function, with time enough.
+pub(crate) fn echo() -> FunctionSpec {
+    FunctionSpec::new("echo", example("echo-function")).with_timeout(BOUND)
+}
+
+/// Must be called within a runtime.
+pub(crate) fn start(spec: FunctionSpec) -> LambdaHost {
+    LambdaHost::start(spec).unwrap()
+}
+
+/// Waits for a condition and returns what it found.
+pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + BOUND;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not within the bound: {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
