@@ -1,0 +1,181 @@
+//! The stack as users deploy it: `sam build` and `sam deploy` of `template.yaml`, onto MiniStack. Its table, stream
+//! mapping, filter and schedule wake the real functions, which publish to a real broker.
+//!
+//! Needs what `infra/tools/venv` and `infra/deploy/build` make, and fails without: `tests/run` makes both first. To
+//! leave it out, say so: `cargo test --workspace -- --skip onto_ministack`.
+#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test says what must hold by panicking")]
+
+mod ministack;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use outbox::{Header, Message, MessageIds};
+use outbox_local::dynamodb::{Database, check_parts};
+use outbox_local::kafka::{Broker, BrokerOptions, Reader, Record, Require};
+use outbox_store_dynamodb::{StoreOptions, Writer, message_partition};
+
+use ministack::MiniStack;
+
+const TABLE: &str = "orders";
+const TOPIC: &str = "order-events";
+const CUSTOMERS: usize = 20;
+const ORDERS_EACH: usize = 10;
+/// From the last commit to the last record read. Cold starts included.
+const DELIVERY_BOUND: Duration = Duration::from_secs(60);
+/// The schedule's shortest interval is a minute.
+const SWEEP_BOUND: Duration = Duration::from_secs(120);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_reach_the_broker_from_a_stack_deployed_onto_ministack() {
+    let options = BrokerOptions { require: Require::Real, ..BrokerOptions::from_env().unwrap() };
+    let broker = Broker::start(options).await.unwrap();
+    broker.create_topic(TOPIC, 3).await.unwrap();
+
+    let ministack = MiniStack::start().await;
+    let parameters = [
+        ("TableName", TABLE),
+        ("KafkaBootstrapServers", broker.bootstrap_servers()),
+        ("DynamoDbEndpoint", ministack.url()),
+        ("ScheduleExpression", "rate(1 minute)"),
+    ];
+    ministack.deploy("outbox-deploy-test", &parameters).await;
+
+    let database = Database::start(Some(ministack.url().to_owned())).await.unwrap();
+    let client = database.client().await;
+    check_parts(&client, &database.streams_client().await).await.unwrap();
+
+    let options = StoreOptions::new(TABLE);
+    let mut expected = place_orders(&client, &options).await;
+    expected.extend(enqueue_oddities(&client, &options).await);
+
+    let records = read(&broker, expected.len()).await;
+    compare(&records, &expected);
+    wait_until_outbox_is_empty(&client, &options).await;
+    assert_eq!(count(&client, "ORDERS").await, CUSTOMERS * ORDERS_EACH, "business items are left alone");
+
+    ministack
+        .wait_for_log("a sweep by the schedule", SWEEP_BOUND, |line| {
+            line.contains("ScheduledRelayFunction") && line.contains("dispatched")
+        })
+        .await;
+    let reader = Reader::open(broker.bootstrap_servers(), TOPIC).await.unwrap();
+    assert_eq!(reader.rest().await.unwrap().len(), expected.len(), "nothing is published twice");
+}
+
+/// Places orders customer by customer, each in one transaction: an order item and two messages of the customer.
+async fn place_orders(client: &Client, options: &StoreOptions) -> Vec<Message> {
+    let writer = Writer::new(client.clone(), options.clone());
+    let ids = MessageIds::from_system();
+    let mut placed = Vec::new();
+    for order in 0..ORDERS_EACH {
+        for customer in 0..CUSTOMERS {
+            let messages = ["placed", "confirmed"].map(|event| {
+                Message::new(ids.next_id(), TOPIC)
+                    .with_key(format!("customer-{customer}"))
+                    .with_value(format!(r#"{{"order":{order},"event":"{event}"}}"#))
+                    .with_header(Header::new("event", event))
+            });
+            let mut items = writer.transact_items(&messages).await.unwrap();
+            items.push(order_item(customer, order));
+            client.transact_write_items().set_transact_items(Some(items)).send().await.unwrap();
+            placed.extend(messages);
+        }
+    }
+    placed
+}
+
+fn order_item(customer: usize, order: usize) -> TransactWriteItem {
+    let put = Put::builder()
+        .table_name(TABLE)
+        .item("PK", AttributeValue::S("ORDERS".to_owned()))
+        .item("SK", AttributeValue::S(format!("{customer}#{order}")))
+        .build();
+    TransactWriteItem::builder().put(put.unwrap()).build()
+}
+
+/// What is easily lost on the way: no key, an empty key, a tombstone, headers without a value and of one name.
+async fn enqueue_oddities(client: &Client, options: &StoreOptions) -> Vec<Message> {
+    let ids = MessageIds::from_system();
+    let message = || Message::new(ids.next_id(), TOPIC);
+    let messages = vec![
+        message().with_value("no key"),
+        message().with_key("").with_value("an empty key"),
+        message().with_key("a tombstone"),
+        message().with_key([0, 255, 128].as_slice()).with_value([0, 159, 146, 150].as_slice()),
+        message().with_partition(2).with_value("a partition of its own"),
+        message()
+            .with_key("headers")
+            .with_header(Header::new("twice", "1"))
+            .with_header(Header::null("null"))
+            .with_header(Header::new("twice", "2"))
+            .with_header(Header::new("empty", "")),
+    ];
+    Writer::new(client.clone(), options.clone()).enqueue(&messages).await.unwrap();
+    messages
+}
+
+async fn read(broker: &Broker, count: usize) -> Vec<Record> {
+    let reader = Reader::open(broker.bootstrap_servers(), TOPIC).await.unwrap();
+    let mut records = Vec::new();
+    let deadline = Instant::now() + DELIVERY_BOUND;
+    while records.len() < count {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, reader.next()).await {
+            Ok(record) => records.push(record.unwrap()),
+            Err(_) => panic!("{} of {count} records within {DELIVERY_BOUND:?}", records.len()),
+        }
+    }
+    records
+}
+
+/// Every message once, byte for byte, and each key's in the order in which they were committed.
+fn compare(records: &[Record], expected: &[Message]) {
+    let mut by_id: BTreeMap<&str, &Record> = BTreeMap::new();
+    for record in records {
+        let id = record.header_text("x-outbox-message-id").expect("every record carries its message's id");
+        assert!(by_id.insert(id, record).is_none(), "{id} was published twice");
+    }
+    let mut last_of_key: BTreeMap<&[u8], i64> = BTreeMap::new();
+    for message in expected {
+        let id = message.id.to_string();
+        let record = by_id.get(id.as_str()).unwrap_or_else(|| panic!("message {id} is missing"));
+        assert_eq!(record.key.as_deref(), message.key.as_deref(), "the key of {id}");
+        assert_eq!(record.value.as_deref(), message.value.as_deref(), "the value of {id}");
+        let sent: Vec<_> = message.headers.iter().map(|header| (header.key.as_str(), header.value.as_deref())).collect();
+        let mut got: Vec<_> = record.headers.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
+        got.retain(|(key, _)| *key != "x-outbox-message-id");
+        assert_eq!(got, sent, "the headers of {id}");
+        if let Some(partition) = message.partition {
+            assert_eq!(record.partition, partition, "the partition of {id}");
+        }
+        if let Some(key) = message.key.as_deref() {
+            let last = last_of_key.insert(key, record.offset);
+            assert!(last < Some(record.offset), "{id} overtook an earlier message of its key");
+        }
+    }
+}
+
+/// The functions delete after the broker has acknowledged, so a reader can be ahead of them.
+async fn wait_until_outbox_is_empty(client: &Client, options: &StoreOptions) {
+    let deadline = Instant::now() + DELIVERY_BOUND;
+    for bucket in options.bucket_count().buckets() {
+        let partition = message_partition(options.key_prefix(), bucket);
+        while count(client, &partition).await > 0 {
+            assert!(Instant::now() < deadline, "{partition} was not empty within {DELIVERY_BOUND:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+async fn count(client: &Client, partition: &str) -> usize {
+    let query = client
+        .query()
+        .table_name(TABLE)
+        .key_condition_expression("PK = :partition")
+        .expression_attribute_values(":partition", AttributeValue::S(partition.to_owned()))
+        .consistent_read(true);
+    query.send().await.unwrap().items().len()
+}
