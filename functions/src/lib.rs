@@ -1,1 +1,22 @@
-//! The Lambda functions: stream-relay and scheduled-relay
+//! The Lambda functions, but for their two lines of `main`: settings, events, start, and the two handlers.
+//!
+//! `stream-relay` is woken by the table's stream and makes a hinted run; `scheduled-relay` is woken by a schedule and
+//! sweeps.
+
+mod app;
+mod config;
+mod error;
+mod event;
+mod scheduled;
+mod serve;
+mod start;
+mod stream;
+
+pub use app::App;
+pub use config::Config;
+pub use error::FunctionError;
+pub use event::{Hints, TableIdentity, read_event};
+pub use scheduled::scheduled;
+pub use serve::{scheduled_relay, stream_relay};
+pub use start::start;
+pub use stream::stream;

@@ -33,7 +33,7 @@ pub use ids::{Chance, MessageId, MessageIds, RelayId};
 pub use message::{Message, MessageError};
 pub use options::{PoisonPolicy, RelayOptions};
 pub use publisher::{Outcome, PublishError, PublishErrorKind, Publisher};
-pub use relay::{Budget, Relay, RunReport};
+pub use relay::{BucketEnd, Budget, Relay, RunReport};
 pub use settings::{SettingError, Settings};
 pub use store::{Lease, LeaseTimes, OutboxStore};
 pub use ticks::Ticks;

@@ -150,7 +150,9 @@ impl OutboxStore for MemoryStore {
 
     async fn delete(&self, bucket: Bucket, rows: &[i64], _: Duration) -> Result<(), StoreError> {
         if let Some(messages) = self.lock().messages.get_mut(&bucket) {
-            messages.retain(|row, _| !rows.contains(row));
+            for row in rows {
+                messages.remove(row);
+            }
         }
         Ok(())
     }

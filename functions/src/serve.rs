@@ -1,0 +1,52 @@
+//! The two functions, served to the Lambda runtime.
+
+use lambda_runtime::{LambdaEvent, service_fn};
+use outbox::Settings;
+use outbox_publisher_kafka::KafkaPublisher;
+use outbox_store_dynamodb::DynamoDbStore;
+use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+
+use crate::{App, FunctionError, scheduled, start, stream};
+
+/// Serves `stream-relay` until the runtime ends.
+///
+/// # Errors
+/// If the Runtime API cannot be reached.
+pub async fn stream_relay() -> Result<(), lambda_runtime::Error> {
+    let app = prepare().await;
+    let app = &app;
+    lambda_runtime::run(service_fn(async move |event: LambdaEvent<Value>| stream(ready(app)?, event).await))
+        .await
+}
+
+/// Serves `scheduled-relay` until the runtime ends.
+///
+/// # Errors
+/// If the Runtime API cannot be reached.
+pub async fn scheduled_relay() -> Result<(), lambda_runtime::Error> {
+    let app = prepare().await;
+    let app = &app;
+    lambda_runtime::run(service_fn(async move |event: LambdaEvent<Value>| {
+        scheduled(ready(app)?, event).await
+    }))
+    .await
+}
+
+type Started = Result<App<DynamoDbStore, KafkaPublisher>, FunctionError>;
+
+/// Starts logging and the function's parts. A start that fails is kept, and answers every invocation: that way its
+/// reason reaches whoever invoked, the error metric and the failure destination, and not the log alone.
+async fn prepare() -> Started {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_target(true).init();
+    let started = start(Settings::from_environment()).await;
+    if let Err(error) = &started {
+        tracing::error!(%error, "the function cannot start");
+    }
+    started
+}
+
+fn ready(started: &Started) -> Result<&App<DynamoDbStore, KafkaPublisher>, FunctionError> {
+    started.as_ref().map_err(Clone::clone)
+}

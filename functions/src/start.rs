@@ -1,0 +1,33 @@
+//! What a cold start makes: clients, once, from the settings.
+
+use std::sync::Arc;
+
+use aws_config::BehaviorVersion;
+use outbox::{Chance, Clock, Relay, Settings, SystemClock};
+use outbox_publisher_kafka::KafkaPublisher;
+use outbox_store_dynamodb::{DynamoDbStore, client_timeouts};
+
+use crate::{App, Config, FunctionError, TableIdentity};
+
+/// Makes the function's parts. Connects to nothing: a first request may fail, and then says why.
+///
+/// # Errors
+/// Names the setting that is missing, malformed or unknown.
+pub async fn start(settings: Settings) -> Result<App<DynamoDbStore, KafkaPublisher>, FunctionError> {
+    let config = Config::from_settings(settings).map_err(|error| FunctionError::misconfigured(&error))?;
+    let aws = aws_config::defaults(BehaviorVersion::latest()).timeout_config(client_timeouts()).load().await;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let chance = Chance::from_system();
+    let table = TableIdentity::from(&config.store);
+    let store = DynamoDbStore::new(
+        aws_sdk_dynamodb::Client::new(&aws),
+        config.store,
+        Arc::clone(&clock),
+        chance.clone(),
+    );
+    let publisher = KafkaPublisher::new(config.kafka);
+    let publisher = publisher.map_err(|error| FunctionError::misconfigured(&error))?;
+    let relay = Relay::new(store, publisher, config.relay, Arc::clone(&clock));
+    let relay = relay.map_err(|error| FunctionError::misconfigured(&error))?;
+    Ok(App { relay, table, clock, chance })
+}

@@ -1,0 +1,272 @@
+//! A bench for the engine: virtual time, a store with hooks, a publisher that does as it is told.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use outbox::memory::MemoryStore;
+use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
+use outbox::store::{AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal};
+use outbox::{
+    Bucket, BucketCount, Budget, Chance, Clock, Lease, LeaseTimes, Message, MessageId, OutboxStore,
+    Publisher, Relay, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks, TokioClock,
+};
+
+pub(crate) const START: Ticks = Ticks::from_raw(639_316_345_534_567_890);
+
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// The store in memory, with something that happens just before a call, and deletes that fail.
+#[derive(Clone)]
+pub(crate) struct Hooked {
+    pub(crate) memory: MemoryStore,
+    before_release: Hook,
+    after_fetch: Hook,
+    failing_deletes: Arc<Mutex<u32>>,
+    faulty: Arc<Mutex<BTreeSet<Bucket>>>,
+}
+
+impl Hooked {
+    fn new() -> Self {
+        Self {
+            memory: MemoryStore::new(),
+            before_release: Arc::default(),
+            after_fetch: Arc::default(),
+            failing_deletes: Arc::default(),
+            faulty: Arc::default(),
+        }
+    }
+
+    pub(crate) fn before_release(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.before_release.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    pub(crate) fn after_fetch(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.after_fetch.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    pub(crate) fn fail_deletes(&self, times: u32) {
+        *self.failing_deletes.lock().unwrap() = times;
+    }
+
+    /// Makes what lies behind a bucket's messages a misconfiguration.
+    pub(crate) fn misconfigure(&self, bucket: Bucket) {
+        self.faulty.lock().unwrap().insert(bucket);
+    }
+
+    fn run(hook: &Hook) {
+        let hook = hook.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+}
+
+impl OutboxStore for Hooked {
+    type Row = i64;
+
+    async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired, StoreError> {
+        self.memory.acquire(request).await
+    }
+
+    async fn pending(
+        &self,
+        buckets: &BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> Result<BTreeSet<Bucket>, StoreError> {
+        self.memory.pending(buckets, limit).await
+    }
+
+    async fn fetch(&self, request: &FetchRequest<'_, i64>) -> Result<Fetched<i64>, StoreError> {
+        let mut fetched = self.memory.fetch(request).await?;
+        if self.faulty.lock().unwrap().contains(&request.bucket) {
+            fetched.fault = Some(StoreError::new(StoreErrorKind::Misconfigured, "another bucket count"));
+        }
+        Self::run(&self.after_fetch);
+        Ok(fetched)
+    }
+
+    async fn delete(&self, bucket: Bucket, rows: &[i64], limit: Duration) -> Result<(), StoreError> {
+        {
+            let mut failing = self.failing_deletes.lock().unwrap();
+            if *failing > 0 {
+                *failing -= 1;
+                return Err(StoreError::new(StoreErrorKind::Throttled, "told to fail"));
+            }
+        }
+        self.memory.delete(bucket, rows, limit).await
+    }
+
+    fn renewal(&self) -> Option<&dyn LeaseRenewal> {
+        self.memory.renewal()
+    }
+
+    fn ownership(&self) -> Option<&dyn LeaseOwnership> {
+        Some(self)
+    }
+}
+
+impl LeaseOwnership for Hooked {
+    fn claim<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        buckets: &'a BTreeSet<Bucket>,
+        times: LeaseTimes,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Lease>, StoreError>> {
+        self.memory.claim(relay, buckets, times, limit)
+    }
+
+    fn release<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        leases: &'a [Lease],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Self::run(&self.before_release);
+        self.memory.release(relay, leases, limit)
+    }
+
+    fn stop<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        leases: &'a [Lease],
+        stamp: Ticks,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Self::run(&self.before_release);
+        self.memory.stop(relay, leases, stamp, limit)
+    }
+
+    fn has_message<'a>(&'a self, bucket: Bucket, limit: Duration) -> BoxFuture<'a, Result<bool, StoreError>> {
+        self.memory.has_message(bucket, limit)
+    }
+}
+
+type Judge = Box<dyn Fn(&Message) -> Outcome + Send + Sync>;
+
+/// Takes a set time for a batch, notes what it was given, and judges each message.
+pub(crate) struct FakePublisher {
+    published: Mutex<Vec<Message>>,
+    takes: Mutex<Duration>,
+    judge: Mutex<Judge>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Fake(Arc<FakePublisher>);
+
+impl Publisher for Fake {
+    async fn publish(&self, batch: &[&Message], limit: Duration) -> Vec<Outcome> {
+        self.0.publish(batch, limit).await
+    }
+}
+
+impl FakePublisher {
+    async fn publish(&self, batch: &[&Message], _: Duration) -> Vec<Outcome> {
+        let takes = *self.takes.lock().unwrap();
+        tokio::time::sleep(takes).await;
+        let judge = self.judge.lock().unwrap();
+        self.published.lock().unwrap().extend(batch.iter().map(|message| (*message).clone()));
+        batch.iter().map(|message| judge(message)).collect()
+    }
+}
+
+pub(crate) fn failed(kind: PublishErrorKind) -> Outcome {
+    Outcome::Failed(PublishError::new(kind, "told to fail"))
+}
+
+pub(crate) struct Bench {
+    pub(crate) store: Hooked,
+    pub(crate) publisher: Fake,
+    pub(crate) clock: Arc<TokioClock>,
+    pub(crate) relay: Arc<Relay<Hooked, Fake>>,
+    chance: Chance,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(RelayOptions::default())
+    }
+
+    pub(crate) fn with(options: RelayOptions) -> Self {
+        let store = Hooked::new();
+        let publisher = Fake(Arc::new(FakePublisher {
+            published: Mutex::default(),
+            takes: Mutex::new(Duration::from_millis(5)),
+            judge: Mutex::new(Box::new(|_| Outcome::Acknowledged)),
+        }));
+        let clock = Arc::new(TokioClock::starting_at(START));
+        let relay = Relay::new(store.clone(), publisher.clone(), options, clock.clone()).unwrap();
+        Self { store, publisher, clock, relay: Arc::new(relay), chance: Chance::seeded(7) }
+    }
+
+    /// Enqueues a message and returns its id. Keys "0" to "9" and so on decide the bucket.
+    pub(crate) fn enqueue(&self, key: &str) -> MessageId {
+        let id = self.chance.message_id(self.clock.now_utc());
+        let message = Message::new(id, "orders").with_key(key.to_owned());
+        self.store.memory.enqueue(message, BucketCount::DEFAULT).unwrap();
+        id
+    }
+
+    pub(crate) fn bucket_of(key: &str) -> Bucket {
+        BucketCount::DEFAULT.of_key(key.as_bytes())
+    }
+
+    /// A key of each bucket, in bucket order.
+    pub(crate) fn keys() -> Vec<String> {
+        let key_of =
+            |bucket| (0..).map(|n: u32| n.to_string()).find(|key| Self::bucket_of(key) == bucket).unwrap();
+        BucketCount::DEFAULT.buckets().map(key_of).collect()
+    }
+
+    pub(crate) fn budget(&self, seconds: u64) -> Budget {
+        Budget::new(self.clock.clone(), Duration::from_secs(seconds))
+    }
+
+    pub(crate) fn relay_id(&self) -> RelayId {
+        self.chance.relay_id("test", self.clock.now_utc())
+    }
+
+    pub(crate) fn published(&self) -> Vec<MessageId> {
+        self.publisher.0.published.lock().unwrap().iter().map(|message| message.id).collect()
+    }
+
+    pub(crate) fn publish_takes(&self, duration: Duration) {
+        *self.publisher.0.takes.lock().unwrap() = duration;
+    }
+
+    pub(crate) fn judge(&self, judge: impl Fn(&Message) -> Outcome + Send + Sync + 'static) {
+        *self.publisher.0.judge.lock().unwrap() = Box::new(judge);
+    }
+
+    pub(crate) fn owner(&self, bucket: Bucket) -> Option<RelayId> {
+        self.store.memory.coordination().leases.get(&bucket).and_then(|lease| lease.owner.clone())
+    }
+
+    /// Gives a bucket to another relay, as a claim of its lapsed lease would.
+    pub(crate) fn take_over(&self, bucket: Bucket) -> RelayId {
+        take_over(&self.store.memory, bucket, self.clock.now_utc())
+    }
+
+    pub(crate) async fn hinted(&self, buckets: &[Bucket], seconds: u64) -> outbox::RunReport {
+        let hints = buckets.iter().copied().collect();
+        self.relay.hinted(&self.relay_id(), &hints, &self.budget(seconds)).await
+    }
+
+    pub(crate) async fn sweep(&self, seconds: u64) -> outbox::RunReport {
+        self.relay.sweep(&self.relay_id(), &self.budget(seconds)).await
+    }
+}
+
+pub(crate) fn take_over(memory: &MemoryStore, bucket: Bucket, now: Ticks) -> RelayId {
+    let other = RelayId::new("other").unwrap();
+    let record = outbox::coordination::LeaseRecord {
+        owner: Some(other.clone()),
+        expires_at: Some(now.plus(Duration::from_mins(1))),
+    };
+    memory.change(|coordination| {
+        coordination.leases.insert(bucket, record);
+    });
+    other
+}
