@@ -1,6 +1,6 @@
 //! What the tests of the Lambda host, the stream poller and the scheduler share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outbox_local::lambda::{FunctionSpec, LambdaHost};
@@ -9,13 +9,16 @@ use tokio::time::{Instant, sleep};
 /// Longer than anything here takes on a busy machine.
 pub(crate) const BOUND: Duration = Duration::from_secs(30);
 
-/// cargo puts the examples beside the directory of the tests, and builds them before it runs the tests.
+/// cargo puts the examples beside the directory of the tests. It builds them before it runs all tests of the
+/// package, but not when one test is named: so a missing or old one is refused rather than tested.
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name).with_extension("rs");
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified()).ok();
     assert!(
-        path.is_file(),
-        "{} is missing: run `cargo test -p outbox-local`, which builds the examples too",
+        changed(&path) >= changed(&source),
+        "{} is missing or old: run `cargo build -p outbox-local --examples`",
         path.display()
     );
     path
