@@ -1,6 +1,7 @@
 //! The project's function binaries: built by cargo, or named by a variable.
 
 use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -83,12 +84,14 @@ impl FunctionBinaries {
     /// # Cancellation
     /// Dropping the future ends cargo.
     pub async fn find_or_build(profile: Profile) -> Result<Self, FunctionsError> {
-        let stream_relay = named_by(STREAM_RELAY_VARIABLE)?;
-        let scheduled_relay = named_by(SCHEDULED_RELAY_VARIABLE)?;
+        let named = |variable| named(variable, env::var_os(variable));
+        let stream_relay = named(STREAM_RELAY_VARIABLE)?;
+        let scheduled_relay = named(SCHEDULED_RELAY_VARIABLE)?;
         if let (Some(stream_relay), Some(scheduled_relay)) = (&stream_relay, &scheduled_relay) {
             return Ok(Self { stream_relay: stream_relay.clone(), scheduled_relay: scheduled_relay.clone() });
         }
-        let built = build(profile).await?;
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = build(cargo.into(), profile).await?;
         let take = |named: Option<PathBuf>, binary| match named {
             Some(path) => Ok(path),
             None => find(&built, binary).ok_or(FunctionsError::Missing { binary }),
@@ -100,8 +103,8 @@ impl FunctionBinaries {
     }
 }
 
-fn named_by(variable: &'static str) -> Result<Option<PathBuf>, FunctionsError> {
-    let Some(path) = env::var_os(variable).filter(|value| !value.is_empty()) else {
+fn named(variable: &'static str, value: Option<OsString>) -> Result<Option<PathBuf>, FunctionsError> {
+    let Some(path) = value.filter(|value| !value.is_empty()) else {
         return Ok(None);
     };
     // Absolute, because a function's process starts in another directory.
@@ -123,8 +126,7 @@ struct Target {
     name: String,
 }
 
-async fn build(profile: Profile) -> Result<Vec<Artifact>, FunctionsError> {
-    let cargo: PathBuf = env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into();
+async fn build(cargo: PathBuf, profile: Profile) -> Result<Vec<Artifact>, FunctionsError> {
     let mut command = Command::new(&cargo);
     command
         .args(["build", "--package", PACKAGE, "--bins"])
@@ -186,6 +188,23 @@ mod tests {
         let artifacts: Vec<_> = output.iter().filter_map(|line| executable(line)).collect();
         assert_eq!(find(&artifacts, STREAM_RELAY), Some(PathBuf::from("/t/debug/stream-relay")));
         assert_eq!(find(&artifacts, SCHEDULED_RELAY), None);
+    }
+
+    #[tokio::test]
+    async fn a_build_that_fails_says_so() {
+        let refused = build("false".into(), Profile::Dev).await.unwrap_err();
+        assert!(matches!(refused, FunctionsError::Build { .. }), "{refused}");
+        let missing = build("/no/such/cargo".into(), Profile::Dev).await.unwrap_err();
+        assert_eq!(missing.to_string(), "/no/such/cargo could not be run (set CARGO to its path)");
+    }
+
+    #[test]
+    fn a_variable_names_a_file_or_nothing() {
+        let named = |value: &str| named(STREAM_RELAY_VARIABLE, Some(value.into()));
+        assert_eq!(named("").unwrap(), None);
+        assert!(named("Cargo.toml").unwrap().unwrap().is_absolute());
+        let refused = named("/no/such/relay").unwrap_err();
+        assert_eq!(refused.to_string(), "LOCAL_STREAM_RELAY_BINARY=/no/such/relay: no such file");
     }
 
     #[test]
