@@ -1,0 +1,240 @@
+//! Settings, and what they make of the client's configuration.
+
+use std::time::Duration;
+
+use outbox::settings::{SettingError, Settings, invalid};
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+
+/// Where the brokers are.
+pub const BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
+/// How the client proves who it is.
+pub const AUTH: &str = "KAFKA_AUTH";
+/// The header that carries the message id.
+pub const MESSAGE_ID_HEADER: &str = "OUTBOX_MESSAGE_ID_HEADER";
+const DEFAULT_MESSAGE_ID_HEADER: &str = "x-outbox-message-id";
+const NAME: &str = "OUTBOX_NAME";
+const DEFAULT_NAME: &str = "outbox";
+
+/// The largest record, with its overhead: what Java's client sends at most, unless it is told otherwise
+/// (`max.request.size`). An item of DynamoDB is less than half of it.
+pub const MAX_RECORD_BYTES: usize = 1_048_576;
+
+/// The largest record batch of more than one record.
+///
+/// A broker refuses a whole batch when it exceeds the topic's `max.message.bytes`. With batches of this size a topic
+/// that takes records of this size never refuses a record because of its neighbours, and five requests of this size
+/// under way still fill a connection.
+pub const BATCH_BYTES: usize = 128 * 1024;
+
+/// The longest that one publish call lasts, whatever its limit.
+///
+/// Below [`MESSAGE_TIMEOUT`], so that it is always the call that ends a send: messages that time out one by one inside
+/// the client let those behind them overtake.
+pub(crate) const MAX_LIMIT: Duration = Duration::from_mins(4);
+const MESSAGE_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How long a client may have been unused before it is replaced rather than trusted.
+///
+/// A process that was frozen finds its connections dead without a word: load balancers and NAT forget an idle one
+/// after 350 s on AWS, 4 min on Azure. A new connection costs milliseconds, a dead one [`SOCKET_TIMEOUT`].
+pub(crate) const MAX_IDLE: Duration = Duration::from_mins(3);
+
+/// The longest wait for an answer on a connection. With [`MAX_IDLE`] this is what finds a dead one: short enough to
+/// try again on a new connection within a publish call of a function with the shortest timeout, 10 s.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest for TCP, TLS, authentication and the first answer together. Below
+/// [`UNREACHABLE_AFTER`](crate::call::UNREACHABLE_AFTER), so that a broker that accepts and says nothing is known to
+/// be one by then.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How long a topic may be unknown within a call. A topic that the cluster creates on first use takes about a second.
+const UNKNOWN_TOPIC_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How to reach Kafka, and as whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaConfig {
+    bootstrap_servers: String,
+    message_id_header: String,
+    client_id: String,
+}
+
+impl KafkaConfig {
+    /// Reads `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_AUTH`, `OUTBOX_MESSAGE_ID_HEADER`, and `OUTBOX_NAME` for the client id
+    /// that brokers show in their logs and quotas.
+    ///
+    /// # Errors
+    /// Names the variable, what it holds and what is allowed.
+    pub fn from_settings(settings: &mut Settings) -> Result<Self, SettingError> {
+        const ADDRESSES: &str = "the brokers, as host:port, separated by commas";
+        let servers = settings.required(BOOTSTRAP_SERVERS, ADDRESSES)?;
+        let bootstrap_servers =
+            addresses(&servers).ok_or_else(|| invalid(BOOTSTRAP_SERVERS, &servers, ADDRESSES))?;
+        settings.read_or(AUTH, (), "this version has only: plaintext", |value| {
+            (value == "plaintext").then_some(())
+        })?;
+        let message_id_header = settings.read_or(
+            MESSAGE_ID_HEADER,
+            DEFAULT_MESSAGE_ID_HEADER.to_owned(),
+            "1 to 249 printable ASCII characters, without spaces",
+            |value| is_header_name(value).then(|| value.to_owned()),
+        )?;
+        Ok(Self {
+            bootstrap_servers,
+            message_id_header,
+            client_id: settings.get(NAME).unwrap_or(DEFAULT_NAME).to_owned(),
+        })
+    }
+
+    /// The brokers, as host:port, separated by commas.
+    pub fn bootstrap_servers(&self) -> &str {
+        &self.bootstrap_servers
+    }
+
+    /// The header that carries the message id.
+    pub fn message_id_header(&self) -> &str {
+        &self.message_id_header
+    }
+
+    /// The configuration of the client: what is set here is all that is ever set.
+    pub(crate) fn client_config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        let mut set = |name: &str, value: String| {
+            config.set(name, value);
+        };
+        let millis = |duration: Duration| duration.as_millis().to_string();
+
+        set("bootstrap.servers", self.bootstrap_servers.clone());
+        set("client.id", self.client_id.clone());
+
+        // What deleting after an acknowledgement rests on.
+        set("acks", "all".to_owned());
+        set("enable.idempotence", "true".to_owned());
+        set("partitioner", "murmur2_random".to_owned());
+
+        // A batch is handed over in one go, within a millisecond or two: waiting longer fills no request better, and
+        // not waiting at all sends the first message of every batch alone.
+        set("linger.ms", "2".to_owned());
+        set("batch.size", BATCH_BYTES.to_string());
+        set("message.max.bytes", MAX_RECORD_BYTES.to_string());
+        // Every consumer can read it, a record is as large as it looks, and a small function has little CPU to spare.
+        set("compression.type", "none".to_owned());
+        // Eight buckets with a batch of 4 MiB each, and room for keys and headers, which are not counted. A full queue
+        // is waited for.
+        set("queue.buffering.max.messages", "100000".to_owned());
+        set("queue.buffering.max.kbytes", "40960".to_owned());
+
+        set("message.timeout.ms", millis(MESSAGE_TIMEOUT));
+        set("request.timeout.ms", millis(SOCKET_TIMEOUT));
+        set("socket.timeout.ms", millis(SOCKET_TIMEOUT));
+        set("socket.connection.setup.timeout.ms", millis(CONNECT_TIMEOUT));
+        set("socket.keepalive.enable", "true".to_owned());
+        set("socket.nagle.disable", "true".to_owned());
+        set("connections.max.idle.ms", millis(MAX_IDLE));
+        // A run has seconds: the default of 10 s between attempts would use them up.
+        set("reconnect.backoff.ms", "50".to_owned());
+        set("reconnect.backoff.max.ms", "1000".to_owned());
+        set("topic.metadata.propagation.max.ms", millis(UNKNOWN_TOPIC_TIMEOUT));
+        config.set_log_level(RDKafkaLogLevel::Info);
+        config
+    }
+}
+
+/// The list without the blanks around its commas; `None` unless it is a list of host:port.
+fn addresses(list: &str) -> Option<String> {
+    let addresses: Vec<&str> = list.split(',').map(str::trim).collect();
+    addresses.iter().all(|address| is_address(address)).then(|| addresses.join(","))
+}
+
+fn is_address(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return false;
+    };
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(ipv6) => ipv6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+        }
+    };
+    // `parse` alone would take a plus sign.
+    let is_port =
+        port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|number| number > 0);
+    is_host && is_port
+}
+
+fn is_header_name(name: &str) -> bool {
+    (1..=249).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[(&str, &str)]) -> Result<KafkaConfig, SettingError> {
+        KafkaConfig::from_settings(&mut Settings::new(values.iter().copied()))
+    }
+
+    #[test]
+    fn the_brokers_are_all_that_is_required() {
+        let config = read(&[(BOOTSTRAP_SERVERS, " b-1.example:9092 , [::1]:9093")]).unwrap();
+        assert_eq!(config.bootstrap_servers(), "b-1.example:9092,[::1]:9093");
+        assert_eq!(config.message_id_header(), "x-outbox-message-id");
+        assert_eq!(config.client_config().get("client.id"), Some("outbox"));
+    }
+
+    #[test]
+    fn no_brokers_is_an_error_that_names_the_variable() {
+        let error = read(&[]).unwrap_err().to_string();
+        assert!(error.starts_with("KAFKA_BOOTSTRAP_SERVERS is not set"), "{error}");
+    }
+
+    #[test]
+    fn addresses_need_a_host_and_a_port() {
+        for bad in [
+            "localhost",
+            ":9092",
+            "localhost:",
+            "localhost:0",
+            "localhost:65536",
+            "localhost:+1",
+            "PLAINTEXT://localhost:9092",
+            "a:1,",
+            "a:1,,b:2",
+            "a b:1",
+            "::1:9092",
+            "[::x]:9092",
+        ] {
+            let error = read(&[(BOOTSTRAP_SERVERS, bad)]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("KAFKA_BOOTSTRAP_SERVERS={bad:?} is not valid")), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_authentication_is_refused_by_name() {
+        let servers = (BOOTSTRAP_SERVERS, "localhost:9092");
+        assert!(read(&[servers, (AUTH, "plaintext")]).is_ok());
+        for auth in ["iam", "scram", "tls", "PLAINTEXT"] {
+            let error = read(&[servers, (AUTH, auth)]).unwrap_err().to_string();
+            assert_eq!(error, format!("KAFKA_AUTH={auth:?} is not valid: this version has only: plaintext"));
+        }
+    }
+
+    #[test]
+    fn the_id_header_can_be_named() {
+        let servers = (BOOTSTRAP_SERVERS, "localhost:9092");
+        let config = read(&[servers, (MESSAGE_ID_HEADER, "id")]).unwrap();
+        assert_eq!(config.message_id_header(), "id");
+        let error = read(&[servers, (MESSAGE_ID_HEADER, "my id")]).unwrap_err().to_string();
+        assert!(error.starts_with("OUTBOX_MESSAGE_ID_HEADER=\"my id\" is not valid"), "{error}");
+    }
+
+    #[test]
+    fn what_deletion_rests_on_is_set_and_the_client_takes_every_setting() {
+        let config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap().client_config();
+        assert_eq!(config.get("acks"), Some("all"));
+        assert_eq!(config.get("enable.idempotence"), Some("true"));
+        assert_eq!(config.get("partitioner"), Some("murmur2_random"));
+        config.create_native_config().unwrap();
+    }
+}

@@ -1,0 +1,214 @@
+//! What the client tells us: its log, its errors, and what became of each record.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+use rdkafka::producer::{DeliveryResult, ProducerContext};
+use rdkafka::types::RDKafkaErrorCode;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+
+use outbox::PublishErrorKind;
+
+use crate::error::kind_of;
+
+/// How many of the client's lines are kept, and how much of each.
+const KEPT_LINES: usize = 8;
+const KEPT_BYTES: usize = 400;
+
+/// Where a delivery report goes. Unbounded, but one call's channel never holds more than its batch.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    /// The message's place in its batch.
+    pub(crate) index: usize,
+    pub(crate) reports: UnboundedSender<Report>,
+}
+
+/// What became of one record.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) index: usize,
+    pub(crate) result: Result<(), KafkaError>,
+}
+
+/// What is known of a client's health.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Health {
+    /// Every broker was down at some time since the last acknowledgement.
+    pub(crate) all_down: bool,
+    /// The last error that only another setting or permission can mend, since the last acknowledgement.
+    pub(crate) misconfigured: Option<RDKafkaErrorCode>,
+    /// It will never send again.
+    pub(crate) fatal: bool,
+    /// When a record was last acknowledged; at first, when the client was made.
+    pub(crate) progress: Instant,
+}
+
+/// Shared by a client and its callbacks.
+#[derive(Debug)]
+pub(crate) struct Context {
+    health: Mutex<Health>,
+    lines: Mutex<VecDeque<String>>,
+    /// A record has left the queue: there may be room.
+    pub(crate) room: Notify,
+    /// The health has got worse.
+    pub(crate) news: Notify,
+}
+
+impl Context {
+    pub(crate) fn new() -> Self {
+        Self {
+            health: Mutex::new(Health {
+                all_down: false,
+                misconfigured: None,
+                fatal: false,
+                progress: Instant::now(),
+            }),
+            lines: Mutex::default(),
+            room: Notify::new(),
+            news: Notify::new(),
+        }
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        *lock(&self.health)
+    }
+
+    /// The client's last lines, oldest first.
+    pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
+        let lines = lock(&self.lines);
+        let skipped = lines.len().saturating_sub(count);
+        lines.iter().skip(skipped).cloned().collect()
+    }
+
+    /// Keeps a line for the next error's text. An error comes twice, as a log line and as an event: once is enough.
+    fn keep(&self, line: &str) {
+        // "[thrd:main]: " says which thread it was.
+        let line = match line.strip_prefix("[thrd:").and_then(|rest| rest.split_once("]: ")) {
+            Some((_, line)) => line,
+            None => line,
+        };
+        let mut line = line.to_owned();
+        line.truncate(line.floor_char_boundary(KEPT_BYTES));
+        let mut lines = lock(&self.lines);
+        if lines.contains(&line) {
+            return;
+        }
+        if lines.len() == KEPT_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        match level {
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error => tracing::error!(target: "librdkafka", facility, "{line}"),
+            RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{line}"),
+            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
+                tracing::info!(target: "librdkafka", facility, "{line}");
+            }
+            RDKafkaLogLevel::Debug => {
+                tracing::debug!(target: "librdkafka", facility, "{line}");
+                return;
+            }
+        }
+        self.keep(line);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let Some(code) = error.rdkafka_error_code() else {
+            return;
+        };
+        self.keep(reason);
+        let mut health = lock(&self.health);
+        match code {
+            RDKafkaErrorCode::AllBrokersDown => health.all_down = true,
+            RDKafkaErrorCode::Fatal => health.fatal = true,
+            code if kind_of(code) == PublishErrorKind::Misconfigured => health.misconfigured = Some(code),
+            // One broker's trouble: the client tries again, or another one.
+            _ => return,
+        }
+        drop(health);
+        tracing::warn!(target: "librdkafka", %code, "{reason}");
+        self.news.notify_waiters();
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<Ticket>;
+
+    fn delivery(&self, delivered: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+        let result = match delivered {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(error.clone()),
+        };
+        if result.is_ok() {
+            let mut health = lock(&self.health);
+            health.all_down = false;
+            health.misconfigured = None;
+            health.progress = Instant::now();
+        }
+        let Ticket { index, reports } = *ticket;
+        // Nobody listens where a call was cancelled, against its contract.
+        let _ = reports.send(Report { index, result });
+        self.room.notify_waiters();
+    }
+}
+
+/// A panic elsewhere leaves nothing half done under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_kept_once_and_the_oldest_lines_go() {
+        let context = Context::new();
+        context.log(RDKafkaLogLevel::Error, "FAIL", "[thrd:a:1/bootstrap]: a:1/bootstrap: Connect failed");
+        context.error(
+            KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure),
+            "a:1/bootstrap: Connect failed",
+        );
+        assert_eq!(context.last_lines(9), ["a:1/bootstrap: Connect failed"]);
+        for n in 0..20 {
+            context.log(RDKafkaLogLevel::Info, "X", &format!("line {n}"));
+        }
+        context.log(RDKafkaLogLevel::Debug, "X", "not kept");
+        assert_eq!(context.last_lines(2), ["line 18", "line 19"]);
+        assert_eq!(context.last_lines(99).len(), KEPT_LINES);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let context = Context::new();
+        context.log(RDKafkaLogLevel::Info, "X", &"ü".repeat(KEPT_BYTES));
+        let kept = context.last_lines(1).remove(0);
+        assert!(kept.len() <= KEPT_BYTES && kept.len() > KEPT_BYTES - 2);
+    }
+
+    #[test]
+    fn only_what_concerns_every_record_is_a_matter_of_health() {
+        let context = Context::new();
+        let raise = |code| context.error(KafkaError::Global(code), "why");
+        raise(RDKafkaErrorCode::BrokerTransportFailure);
+        assert!(!context.health().all_down);
+        raise(RDKafkaErrorCode::AllBrokersDown);
+        assert!(context.health().all_down);
+        raise(RDKafkaErrorCode::Authentication);
+        assert_eq!(context.health().misconfigured, Some(RDKafkaErrorCode::Authentication));
+        raise(RDKafkaErrorCode::Fatal);
+        assert!(context.health().fatal);
+    }
+}
