@@ -1,0 +1,14 @@
+//! The DynamoDB store and writer against a real implementation of DynamoDB's conditions, behind HTTP.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test states what must hold by panicking when it does not"
+)]
+
+mod leases;
+mod messages;
+mod misconfigured;
+mod support;
+mod writer;
