@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use outbox::BucketCount;
+use outbox::settings::parse_duration;
 use outbox_local::dynamodb::AWS_ENDPOINT_URL_DYNAMODB;
 use outbox_local::environment::EnvironmentOptions;
 use outbox_local::first_run::RunOptions;
 use outbox_local::functions::Profile;
 use outbox_local::kafka::{BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, RequireError};
-use uuid::Uuid;
 
 /// The outbox on this machine: DynamoDB, Kafka and both Lambda functions, without AWS and without Docker.
 #[derive(Debug, Parser)]
@@ -43,9 +43,9 @@ pub(crate) struct FirstRun {
     /// Partitions of the topic.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     partitions: u32,
-    /// Seconds without anything new after which orders that are still missing count as lost.
-    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    patience_seconds: u64,
+    /// How long nothing new may arrive before orders that are still missing count as lost.
+    #[arg(long, default_value = "2m", value_parser = duration)]
+    patience: Duration,
     #[command(flatten)]
     environment: EnvironmentArguments,
 }
@@ -68,9 +68,9 @@ pub(crate) struct EnvironmentArguments {
     /// How many buckets the outbox has.
     #[arg(long, default_value_t = BucketCount::DEFAULT.get(), value_parser = clap::value_parser!(u32).range(1..=i64::from(BucketCount::MAX)))]
     buckets: u32,
-    /// Seconds between two sweeps; without it, what template.yaml says.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    sweep_seconds: Option<u64>,
+    /// How often every bucket is looked at, such as 30s; without it, as often as template.yaml says.
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    sweep_interval: Option<Duration>,
     /// Build and run the functions as they are deployed: slower to build, faster to run.
     #[arg(long)]
     release: bool,
@@ -80,38 +80,38 @@ pub(crate) struct EnvironmentArguments {
 }
 
 impl FirstRun {
-    /// Tables and topic of its own, so that a database and a broker that are kept can be used again and again.
     pub(crate) fn options(&self) -> Result<RunOptions, RequireError> {
-        let run = Uuid::new_v4().simple().to_string();
-        let own = |name: &str| format!("{name}-{}", run.get(..8).unwrap_or(&run));
         Ok(RunOptions {
-            environment: self.environment.options(&own("outbox"))?,
             orders: self.orders,
             customers: self.customers,
             concurrency: self.concurrency.into(),
-            topic: own("orders"),
             partitions: self.partitions,
-            orders_table: own("orders"),
-            patience: Duration::from_secs(self.patience_seconds),
+            patience: self.patience,
+            ..RunOptions::in_environment(self.environment.options()?)
         })
     }
 }
 
 impl EnvironmentArguments {
-    pub(crate) fn options(&self, table: &str) -> Result<EnvironmentOptions, RequireError> {
+    pub(crate) fn options(&self) -> Result<EnvironmentOptions, RequireError> {
         let blank = |value: &String| value.trim().is_empty();
         let servers = self.kafka_bootstrap_servers.clone().filter(|servers| !blank(servers));
         Ok(EnvironmentOptions {
             dynamodb_endpoint: self.dynamodb_endpoint.clone().filter(|endpoint| !blank(endpoint)),
             kafka: BrokerOptions { bootstrap_servers: servers, ..BrokerOptions::from_env()? },
-            table: table.to_owned(),
             buckets: BucketCount::new(self.buckets).unwrap_or(BucketCount::DEFAULT),
-            sweep_interval: self.sweep_seconds.map(Duration::from_secs),
+            sweep_interval: self.sweep_interval,
             profile: if self.release { Profile::Release } else { Profile::Dev },
             freeze_when_idle: !self.no_freeze,
             ..EnvironmentOptions::default()
         })
     }
+}
+
+/// Durations are written as in the functions' settings.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text).filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| "allowed is a whole number above 0 with a unit: 500ms, 30s, 2m".to_owned())
 }
 
 #[cfg(test)]
@@ -123,6 +123,13 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_duration_without_a_unit_is_refused() {
+        let error =
+            Cli::try_parse_from(["outbox-local", "up", "--sweep-interval", "30"]).unwrap_err().to_string();
+        assert!(error.contains("--sweep-interval") && error.contains("30s"), "{error}");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use outbox::{BucketCount, StoreError, SystemClock};
 use outbox_store_dynamodb::{StoreOptions, table};
 use thiserror::Error;
 
-use crate::dynamodb::{Database, DatabaseError};
+use crate::dynamodb::{AWS_ENDPOINT_URL_DYNAMODB, Database, DatabaseError, ProbeError, check_parts};
 use crate::functions::{FunctionBinaries, FunctionsError, Profile};
-use crate::kafka::{Broker, BrokerError, BrokerOptions, KAFKA_BOOTSTRAP_SERVERS};
+use crate::kafka::{Broker, BrokerError, BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, RequireError};
 use crate::lambda::{HostError, LambdaHost};
 use crate::schedule::{ScheduleError, Scheduler};
 use crate::stream::{StreamError, StreamPoller, latest_stream_arn};
@@ -57,6 +57,18 @@ impl Default for EnvironmentOptions {
     }
 }
 
+impl EnvironmentOptions {
+    /// The defaults, with the DynamoDB and the broker that the environment variables name, if they do.
+    pub fn from_env() -> Result<Self, RequireError> {
+        let endpoint = std::env::var(AWS_ENDPOINT_URL_DYNAMODB).ok();
+        Ok(Self {
+            dynamodb_endpoint: endpoint.filter(|endpoint| !endpoint.trim().is_empty()),
+            kafka: BrokerOptions::from_env()?,
+            ..Self::default()
+        })
+    }
+}
+
 /// Why the environment did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -64,6 +76,9 @@ pub enum EnvironmentError {
     /// The database.
     #[error("DynamoDB is not available")]
     Database(#[from] DatabaseError),
+    /// The database is there, and breaks a promise.
+    #[error("DynamoDB was tried and found wanting")]
+    Probe(#[from] ProbeError),
     /// The broker.
     #[error("Kafka is not available")]
     Broker(#[from] BrokerError),
@@ -118,7 +133,7 @@ impl Environment {
         let (binaries, broker, database) = tokio::try_join!(
             async { Ok(FunctionBinaries::find_or_build(options.profile).await?) },
             async { Ok::<_, EnvironmentError>(Broker::start(options.kafka.clone()).await?) },
-            async { Ok(Database::start(options.dynamodb_endpoint.clone()).await?) },
+            trusted_database(options.dynamodb_endpoint.clone()),
         )?;
         let client = database.client().await;
         let store_options = StoreOptions::new(&options.table).with_bucket_count(options.buckets);
@@ -205,6 +220,15 @@ impl Environment {
         // In good order, where it is ours: an error here has nobody left to hurt.
         let _ = self.broker.stop().await;
     }
+}
+
+/// A database that keeps the promises that the outbox rests on.
+async fn trusted_database(endpoint: Option<String>) -> Result<Database, EnvironmentError> {
+    let database = Database::start(endpoint).await?;
+    if database.is_emulator() {
+        check_parts(&database.client().await, &database.streams_client().await).await?;
+    }
+    Ok(database)
 }
 
 fn template(

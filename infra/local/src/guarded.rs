@@ -162,6 +162,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut child = sleeper(Some(dir.path()));
         let id = child.id();
+        // Stopped earlier, it would still be the shell, without its watcher.
+        let name = format!("/proc/{id}/comm");
+        until("the child is itself", || std::fs::read_to_string(&name).is_ok_and(|it| it == "sleep\n")).await;
         child.signal(Signal::SIGSTOP).unwrap();
         // What the kernel does when we are killed.
         drop(child.pipe.take());

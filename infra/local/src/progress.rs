@@ -4,10 +4,12 @@ use std::io::IsTerminal;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use outbox_local::environment::Environment;
-use outbox_local::first_run::{Observer, Progress};
+use outbox_local::first_run::{Observer, Progress, Report};
 
 /// In a log, so many lines for a whole run.
 const LINES: u32 = 10;
+/// What a function said last explains a failed run.
+const LOG_LINES: usize = 20;
 
 /// Shows a run on standard error.
 pub(crate) struct Shown {
@@ -29,14 +31,6 @@ impl Shown {
             View::Lines { step, next: step }
         };
         Self { view }
-    }
-
-    /// Leaves the screen to the report.
-    pub(crate) fn finish(self) {
-        if let View::Bars { placed, arrived } = self.view {
-            placed.finish();
-            arrived.finish();
-        }
     }
 }
 
@@ -74,6 +68,23 @@ impl Observer for Shown {
                     );
                     *next = progress.arrived - progress.arrived % *step + *step;
                 }
+            }
+        }
+    }
+
+    fn ended(&mut self, report: &Report, environment: &Environment) {
+        if let View::Bars { placed, arrived } = &self.view {
+            placed.abandon();
+            arrived.abandon();
+        }
+        if report.holds() {
+            return;
+        }
+        for function in [environment.stream_relay(), environment.scheduled_relay()] {
+            eprintln!("\nThe last lines of {}:", function.spec().name());
+            let lines = function.logs();
+            for line in lines.iter().skip(lines.len().saturating_sub(LOG_LINES)) {
+                eprintln!("{} {}", line.pid, line.text);
             }
         }
     }

@@ -9,12 +9,9 @@ use aws_sdk_dynamodb::types::{
 use outbox_local::dynamodb::{Database, Kind, check_parts};
 
 async fn create_table(client: &aws_sdk_dynamodb::Client, name: &str) {
-    let attribute = AttributeDefinition::builder()
-        .attribute_name("PK")
-        .attribute_type(ScalarAttributeType::S);
-    let key = KeySchemaElement::builder()
-        .attribute_name("PK")
-        .key_type(KeyType::Hash);
+    let attribute =
+        AttributeDefinition::builder().attribute_name("PK").attribute_type(ScalarAttributeType::S);
+    let key = KeySchemaElement::builder().attribute_name("PK").key_type(KeyType::Hash);
     client
         .create_table()
         .table_name(name)
@@ -30,9 +27,7 @@ async fn create_table(client: &aws_sdk_dynamodb::Client, name: &str) {
 async fn the_database_of_the_environment_keeps_its_promises() {
     let database = Database::from_env().await.unwrap();
     println!("database: {}", database.kind());
-    check_parts(&database.client().await, &database.streams_client().await)
-        .await
-        .unwrap();
+    check_parts(&database.client().await, &database.streams_client().await).await.unwrap();
 }
 
 #[tokio::test]
@@ -43,32 +38,13 @@ async fn everybodys_requests_and_units_are_counted() {
     create_table(&client, "units").await;
     let before = database.usage().unwrap();
     for _ in 0..3 {
-        client
-            .put_item()
-            .table_name("units")
-            .item("PK", AttributeValue::S("a".into()))
-            .send()
-            .await
-            .unwrap();
+        client.put_item().table_name("units").item("PK", AttributeValue::S("a".into())).send().await.unwrap();
     }
-    let refused = client
-        .put_item()
-        .table_name("units")
-        .item("PK", AttributeValue::S("a".into()));
-    refused
-        .condition_expression("attribute_not_exists(PK)")
-        .send()
-        .await
-        .unwrap_err();
-    let get = client
-        .get_item()
-        .table_name("units")
-        .key("PK", AttributeValue::S("a".into()))
-        .consistent_read(true);
-    get.return_consumed_capacity(ReturnConsumedCapacity::Total)
-        .send()
-        .await
-        .unwrap();
+    let refused = client.put_item().table_name("units").item("PK", AttributeValue::S("a".into()));
+    refused.condition_expression("attribute_not_exists(PK)").send().await.unwrap_err();
+    let get =
+        client.get_item().table_name("units").key("PK", AttributeValue::S("a".into())).consistent_read(true);
+    get.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.unwrap();
 
     let used = database.usage().unwrap().since(&before);
     let puts = used.operations["PutItem"];
@@ -79,9 +55,7 @@ async fn everybodys_requests_and_units_are_counted() {
 #[tokio::test]
 async fn a_plain_http_endpoint_is_counted_too() {
     let embedded = Database::start(None).await.unwrap();
-    let external = Database::start(Some(embedded.endpoint().to_owned()))
-        .await
-        .unwrap();
+    let external = Database::start(Some(embedded.endpoint().to_owned())).await.unwrap();
     assert!(matches!(external.kind(), Kind::External { .. }));
     create_table(&external.client().await, "there").await;
     assert_eq!(external.usage().unwrap().operations["CreateTable"].requests, 1);

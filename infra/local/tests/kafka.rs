@@ -1,10 +1,6 @@
 //! The local broker, started for real: what is written is read back, also across stops and kills.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "tests state what must hold by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests state what must hold by panicking")]
 
 use std::time::{Duration, Instant};
 
@@ -17,18 +13,10 @@ const BOUND: Duration = Duration::from_secs(30);
 
 /// A broker that can be stopped, or `None` where there is none and none is required.
 async fn started_here() -> Option<Broker> {
-    let options = BrokerOptions {
-        bootstrap_servers: None,
-        ..BrokerOptions::from_env().unwrap()
-    };
+    let options = BrokerOptions { bootstrap_servers: None, ..BrokerOptions::from_env().unwrap() };
     let start = Instant::now();
     let broker = Broker::start(options).await.unwrap();
-    println!(
-        "broker: {} at {} after {:?}",
-        broker.kind(),
-        broker.bootstrap_servers(),
-        start.elapsed()
-    );
+    println!("broker: {} at {} after {:?}", broker.kind(), broker.bootstrap_servers(), start.elapsed());
     broker.kind().is_real().then_some(broker)
 }
 
@@ -44,27 +32,14 @@ fn producer(broker: &Broker) -> FutureProducer {
 
 async fn send(producer: &FutureProducer, topic: &str, value: &str) -> Result<(), String> {
     let headers = OwnedHeaders::new()
-        .insert(Header {
-            key: "kind",
-            value: Some("test"),
-        })
-        .insert(Header {
-            key: "nothing",
-            value: None::<&[u8]>,
-        });
+        .insert(Header { key: "kind", value: Some("test") })
+        .insert(Header { key: "nothing", value: None::<&[u8]> });
     let record = FutureRecord::to(topic).key("key").payload(value).headers(headers);
-    producer
-        .send(record, BOUND)
-        .await
-        .map(drop)
-        .map_err(|(error, _)| error.to_string())
+    producer.send(record, BOUND).await.map(drop).map_err(|(error, _)| error.to_string())
 }
 
 async fn next(reader: &Reader) -> Record {
-    tokio::time::timeout(BOUND, reader.next())
-        .await
-        .expect("a record in time")
-        .unwrap()
+    tokio::time::timeout(BOUND, reader.next()).await.expect("a record in time").unwrap()
 }
 
 #[tokio::test]
@@ -101,10 +76,7 @@ async fn a_broker_comes_back_on_its_port_with_its_data() {
     assert_eq!(next(&reader).await.value.as_deref(), Some(b"before".as_slice()));
 
     broker.stop().await.unwrap();
-    producer
-        .client()
-        .fetch_metadata(Some("orders"), Duration::from_millis(500))
-        .unwrap_err();
+    producer.client().fetch_metadata(Some("orders"), Duration::from_millis(500)).unwrap_err();
     broker.restart().await.unwrap();
     send(&producer, "orders", "after a stop").await.unwrap();
 
@@ -115,14 +87,8 @@ async fn a_broker_comes_back_on_its_port_with_its_data() {
     send(&producer, "orders", "after a kill").await.unwrap();
 
     assert_eq!(broker.bootstrap_servers(), address);
-    assert_eq!(
-        next(&reader).await.value.as_deref(),
-        Some(b"after a stop".as_slice())
-    );
-    assert_eq!(
-        next(&reader).await.value.as_deref(),
-        Some(b"after a kill".as_slice())
-    );
+    assert_eq!(next(&reader).await.value.as_deref(), Some(b"after a stop".as_slice()));
+    assert_eq!(next(&reader).await.value.as_deref(), Some(b"after a kill".as_slice()));
 }
 
 #[tokio::test]
@@ -133,10 +99,7 @@ async fn a_frozen_broker_answers_nothing_until_it_is_thawed() {
     broker.create_topic("orders", 1).await.unwrap();
     let producer = producer(&broker);
     broker.freeze(true).await.unwrap();
-    producer
-        .client()
-        .fetch_metadata(Some("orders"), Duration::from_millis(500))
-        .unwrap_err();
+    producer.client().fetch_metadata(Some("orders"), Duration::from_millis(500)).unwrap_err();
     broker.freeze(false).await.unwrap();
     send(&producer, "orders", "thawed").await.unwrap();
 }
@@ -152,7 +115,7 @@ async fn an_external_broker_is_used_as_it_is() {
     };
     let external = Broker::start(options).await.unwrap();
     assert_eq!(external.bootstrap_servers(), broker.bootstrap_servers());
-    assert_eq!(external.kind().to_string(), "an external Kafka broker");
+    assert_eq!(external.kind().to_string(), format!("external, at {}", broker.bootstrap_servers()));
     assert!(matches!(external.stop().await, Err(BrokerError::NotOurs { .. })));
 }
 
@@ -164,8 +127,5 @@ async fn an_external_address_without_a_broker_is_named() {
         ..BrokerOptions::default()
     };
     let error = Broker::start(options).await.unwrap_err().to_string();
-    assert!(
-        error.contains("127.0.0.1:1") && error.contains("KAFKA_BOOTSTRAP_SERVERS"),
-        "{error}"
-    );
+    assert!(error.contains("127.0.0.1:1") && error.contains("KAFKA_BOOTSTRAP_SERVERS"), "{error}");
 }

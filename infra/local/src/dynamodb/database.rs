@@ -129,6 +129,11 @@ impl Database {
         &self.kind
     }
 
+    /// Whether it stands in for AWS, so that its promises have to be [checked](super::check_parts).
+    pub fn is_emulator(&self) -> bool {
+        self.runtime.is_some()
+    }
+
     /// The URL that clients and functions are to use: the counting proxy's, where there is one.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
@@ -167,7 +172,7 @@ impl Database {
     pub async fn streams_client(&self) -> aws_sdk_dynamodbstreams::Client {
         let mut config = aws_sdk_dynamodbstreams::config::Builder::from(&self.sdk_config().await);
         // AWS has another host for streams, and the SDK knows it.
-        if self.runtime.is_some() {
+        if self.is_emulator() {
             config = config.endpoint_url(&self.endpoint);
         }
         aws_sdk_dynamodbstreams::Client::from_conf(config.build())

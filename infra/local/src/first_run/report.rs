@@ -122,7 +122,7 @@ fn order(verdict: &Verdict) -> String {
 
 fn function(counters: &Counters) -> String {
     let mut text = format!(
-        "{} invocations, {} processes",
+        "{} invocations, {} cold starts",
         thousands(counters.invocations),
         thousands(counters.cold_starts)
     );
@@ -201,7 +201,7 @@ mod tests {
             "order per customer    kept",
             "median 12 ms, p99 34 ms, largest 1,234 ms",
             "outbox at the end     empty",
-            "stream-relay          7 invocations, 1 processes\n",
+            "stream-relay          7 invocations, 1 cold starts\n",
             "result                all orders arrived, in order",
         ] {
             assert!(text.contains(expected), "{expected:?} is missing from\n{text}");

@@ -8,6 +8,7 @@ use outbox_store_dynamodb::Writer;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::orders::{OrderError, Shop};
 use super::outbox_left;
@@ -58,6 +59,21 @@ impl Default for RunOptions {
     }
 }
 
+impl RunOptions {
+    /// The defaults in this environment, with tables and a topic that no other run has: a database and a broker
+    /// that outlive the run can be used again and again.
+    pub fn in_environment(environment: EnvironmentOptions) -> Self {
+        let run = Uuid::new_v4().simple().to_string();
+        let own = |name: &str| format!("{name}-{}", run.get(..8).unwrap_or(&run));
+        Self {
+            environment: EnvironmentOptions { table: own("outbox"), ..environment },
+            topic: own("orders"),
+            orders_table: own("orders"),
+            ..Self::default()
+        }
+    }
+}
+
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
@@ -79,6 +95,11 @@ pub trait Observer {
     /// An order was committed, or has arrived. Called on the run's own task: it must not block.
     fn progressed(&mut self, progress: Progress, environment: &Environment) {
         let _ = (progress, environment);
+    }
+
+    /// The run is over, and everything is still up.
+    fn ended(&mut self, report: &Report, environment: &Environment) {
+        let _ = (report, environment);
     }
 }
 
@@ -113,6 +134,9 @@ pub async fn run(options: RunOptions, observer: &mut dyn Observer) -> Result<Rep
     let environment = Environment::start(options.environment.clone()).await?;
     observer.started(&environment);
     let report = relay(&options, &environment, observer).await;
+    if let Ok(report) = &report {
+        observer.ended(report, &environment);
+    }
     environment.stop().await;
     report
 }

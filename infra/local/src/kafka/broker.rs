@@ -18,7 +18,10 @@ use super::server::{Server, find_parts};
 #[non_exhaustive]
 pub enum Kind {
     /// The one that the caller or `KAFKA_BOOTSTRAP_SERVERS` named.
-    External,
+    External {
+        /// Its address.
+        servers: String,
+    },
     /// A real Apache Kafka, started here.
     Started {
         /// Its release.
@@ -41,7 +44,7 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::External => write!(f, "an external Kafka broker"),
+            Self::External { servers } => write!(f, "external, at {servers}"),
             Self::Started { version } => write!(f, "Apache Kafka {version}, started here"),
             Self::Mock { why } => write!(f, "librdkafka's mock cluster, because {why}"),
         }
@@ -75,7 +78,8 @@ impl Broker {
     pub async fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
         if let Some(servers) = &options.bootstrap_servers {
             await_external(servers, options.external_bound).await?;
-            return Ok(Self { kind: Kind::External, address: servers.clone(), inner: Inner::External });
+            let kind = Kind::External { servers: servers.clone() };
+            return Ok(Self { kind, address: servers.clone(), inner: Inner::External });
         }
         match (find_parts(&options).await, options.require) {
             (Ok((java, jars)), _) => {

@@ -107,7 +107,7 @@ pub enum BrokerError {
     #[error("librdkafka's mock cluster could not be started")]
     Mock(#[source] KafkaError),
     /// Stopping or restarting a broker that was not started here.
-    #[error("{kind} cannot be stopped or restarted from here")]
+    #[error("this broker cannot be stopped or restarted from here: {kind}")]
     NotOurs {
         /// Which broker it is.
         kind: String,

@@ -101,7 +101,7 @@ impl Reader {
 impl Reader {
     /// The records that are in the topic now and have not been read yet.
     ///
-    /// Bounded: a partition whose broker is silent for [`QUIET`] is taken for read.
+    /// Bounded: a partition whose broker is silent for two seconds is taken for read.
     pub async fn rest(&self) -> Result<Vec<Record>, ClientError> {
         let mut ends = self.ends().await?;
         let mut rest = Vec::new();
