@@ -13,11 +13,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How much of MiniStack's log, which holds the functions' logs too, is shown when the test fails.
 const LOG_LINES: usize = 80;
 
+/// The Lambda API is asked for nothing else here, so the SDK that the Python tools bring along is enough.
+const SWITCH_STREAMS_OFF: &str = r#"
+import os, sys, boto3
+region = os.environ.get("AWS_REGION", "us-east-1")
+client = boto3.client(
+    "lambda", endpoint_url=sys.argv[1], region_name=region, aws_access_key_id="test", aws_secret_access_key="test"
+)
+mappings = client.list_event_source_mappings()["EventSourceMappings"]
+assert mappings, "there is no mapping"
+for mapping in mappings:
+    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+"#;
+
 /// A running MiniStack.
 ///
 /// Its script ends, and takes everything along that it started, when its standard input ends: that is when this is
 /// dropped, and also when this process is killed.
-pub struct MiniStack {
+pub(crate) struct MiniStack {
     script: Child,
     url: String,
     directory: tempfile::TempDir,
@@ -25,7 +38,7 @@ pub struct MiniStack {
 
 impl MiniStack {
     /// Starts it and waits until it answers.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut script = Command::new(repository().join("infra/deploy/ministack"))
             .arg(log_path(&directory))
@@ -47,12 +60,12 @@ impl MiniStack {
     }
 
     /// Where it answers.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
     /// Deploys what `infra/deploy/build` has built.
-    pub async fn deploy(&self, stack: &str, parameters: &[(&str, &str)]) {
+    pub(crate) async fn deploy(&self, stack: &str, parameters: &[(&str, &str)]) {
         let command = tokio::process::Command::new(repository().join("infra/deploy/deploy"))
             .arg(&self.url)
             .arg(stack)
@@ -72,13 +85,16 @@ impl MiniStack {
         );
     }
 
-    /// Waits until a line of its log, which holds the functions' output too, satisfies `wanted`.
-    pub async fn wait_for_log(&self, what: &str, bound: Duration, wanted: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + bound;
-        while !self.log().lines().any(&wanted) {
-            assert!(Instant::now() < deadline, "not within {bound:?}: {what}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+    /// Switches every stream mapping off: from here on only a schedule wakes a function.
+    pub(crate) async fn switch_streams_off(&self) {
+        let tools =
+            tokio::process::Command::new(repository().join("infra/tools/venv")).arg("--check").output();
+        let tools = tools.await.expect("infra/tools/venv starts").stdout;
+        let python = Path::new(String::from_utf8_lossy(&tools).trim()).join("bin/python");
+        let output =
+            tokio::process::Command::new(python).args(["-c", SWITCH_STREAMS_OFF, &self.url]).output();
+        let output = output.await.expect("Python starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     fn log(&self) -> String {
