@@ -93,7 +93,7 @@ async fn up(arguments: cli::Up) -> Result<ExitCode, AnyError> {
     for (name, value) in environment.variables() {
         println!("export {name}={value}");
     }
-    println!("\nBoth functions are running. Ctrl-C ends everything.");
+    println!("\nBoth functions are running (RUST_LOG=info shows what they say). Ctrl-C ends everything.");
     tokio::signal::ctrl_c().await?;
     environment.stop().await;
     Ok(ExitCode::SUCCESS)
