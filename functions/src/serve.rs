@@ -39,7 +39,9 @@ type Started = Result<App<DynamoDbStore, KafkaPublisher>, FunctionError>;
 /// reason reaches whoever invoked, the error metric and the failure destination, and not the log alone.
 async fn prepare() -> Started {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_target(true).init();
+    // The span of an invocation carries its request id; its parents have nothing to add.
+    let lines = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
+    lines.with_env_filter(filter).init();
     let started = start(Settings::from_environment()).await;
     if let Err(error) = &started {
         tracing::error!(%error, "the function cannot start");

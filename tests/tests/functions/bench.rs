@@ -1,0 +1,179 @@
+//! An embedded DynamoDB with an outbox, a broker, and functions to invoke.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use outbox::{Message, MessageIds, SystemClock};
+use outbox_local::dynamodb::Database;
+use outbox_local::functions::{FunctionBinaries, Profile};
+use outbox_local::kafka::{Broker, BrokerOptions, Reader, Record};
+use outbox_local::lambda::{FunctionSpec, LambdaHost, Outcome};
+use outbox_store_dynamodb::{StoreOptions, Writer, table};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+pub(crate) const TABLE: &str = "outbox";
+/// What a function has here: enough for every limit of its own to show.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// One broker for the whole run: each test has topics of its own. It ends with this process.
+static BROKER: OnceCell<Broker> = OnceCell::const_new();
+static BINARIES: OnceCell<FunctionBinaries> = OnceCell::const_new();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Stream,
+    Scheduled,
+}
+
+pub(crate) const BOTH: [Function; 2] = [Function::Stream, Function::Scheduled];
+
+pub(crate) struct Bench {
+    pub(crate) database: Database,
+    pub(crate) client: Client,
+    pub(crate) writer: Writer,
+    pub(crate) topic: String,
+    binaries: FunctionBinaries,
+    variables: BTreeMap<String, String>,
+    ids: MessageIds,
+}
+
+impl Bench {
+    /// An outbox table and the broker.
+    pub(crate) async fn new() -> Self {
+        let bench = Self::without_table().await;
+        table::create(&bench.client, &StoreOptions::new(TABLE), &SystemClock::new()).await.unwrap();
+        bench
+    }
+
+    /// The broker, and a database without a table.
+    pub(crate) async fn without_table() -> Self {
+        let broker = BROKER
+            .get_or_init(async || Broker::start(BrokerOptions::from_env().unwrap()).await.expect("a broker"));
+        let binaries =
+            BINARIES.get_or_init(async || FunctionBinaries::find_or_build(Profile::Dev).await.unwrap());
+        let servers = broker.await.bootstrap_servers().to_owned();
+        let database = Database::start(None).await.unwrap();
+        let client = database.client().await;
+        let ids = MessageIds::from_system();
+        let topic = format!("orders-{}", ids.next_id());
+        let mut variables = BTreeMap::from([
+            ("OUTBOX_TABLE_NAME".to_owned(), TABLE.to_owned()),
+            ("KAFKA_BOOTSTRAP_SERVERS".to_owned(), servers),
+        ]);
+        variables.extend(database.environment());
+        Self {
+            writer: Writer::new(client.clone(), StoreOptions::new(TABLE)),
+            binaries: binaries.await.clone(),
+            database,
+            client,
+            topic,
+            variables,
+            ids,
+        }
+    }
+
+    /// Sets a variable of the functions; empty: not set.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.variables.insert(name.to_owned(), value.to_owned());
+    }
+
+    pub(crate) fn host(&self, function: Function) -> LambdaHost {
+        let (name, binary) = match function {
+            Function::Stream => ("stream-relay", &self.binaries.stream_relay),
+            Function::Scheduled => ("scheduled-relay", &self.binaries.scheduled_relay),
+        };
+        let set = self.variables.iter().filter(|(_, value)| !value.is_empty());
+        let spec = FunctionSpec::new(name, binary).with_variables(set.map(|(n, v)| (n.clone(), v.clone())));
+        LambdaHost::start(spec.with_timeout(TIMEOUT).with_freeze_when_idle(true)).unwrap()
+    }
+
+    /// Invokes a new process of a function once: the stream's with the given records, the schedule's with its tick.
+    pub(crate) async fn invoke(&self, function: Function, records: &[Value]) -> Outcome {
+        let event = match function {
+            Function::Stream => json!({ "Records": records }),
+            Function::Scheduled => json!({}),
+        };
+        self.host(function).invoke(&event).await.unwrap()
+    }
+
+    pub(crate) fn message(&self, key: &str) -> Message {
+        Message::new(self.ids.next_id(), &self.topic).with_key(key.to_owned()).with_value("v")
+    }
+
+    pub(crate) async fn enqueue(&self, key: &str) -> Message {
+        let message = self.message(key);
+        self.writer.enqueue(std::slice::from_ref(&message)).await.unwrap();
+        message
+    }
+
+    pub(crate) async fn put(&self, item: HashMap<String, AttributeValue>) {
+        self.client.put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
+    }
+
+    /// The items of one partition, by sort key.
+    pub(crate) async fn items(&self, partition: &str) -> BTreeMap<String, HashMap<String, AttributeValue>> {
+        let query = self.client.query().table_name(TABLE).key_condition_expression("PK = :partition");
+        let query = query.expression_attribute_values(":partition", AttributeValue::S(partition.to_owned()));
+        let items = query.send().await.unwrap().items.unwrap();
+        items.into_iter().map(|item| (item["SK"].as_s().unwrap().clone(), item)).collect()
+    }
+
+    pub(crate) async fn waiting(&self, bucket: u32) -> usize {
+        self.items(&format!("OUTBOX#MESSAGES#{bucket}")).await.len()
+    }
+
+    /// Nobody owns a bucket, and every relay that announced itself has stopped.
+    pub(crate) async fn assert_released(&self) {
+        for (sort, item) in self.items("OUTBOX#COORDINATION").await {
+            assert!(!item.contains_key("Owner"), "{sort} is still owned");
+            assert!(
+                !sort.starts_with("RELAY#") || item.contains_key("StoppedAtUtc"),
+                "{sort} has not stopped"
+            );
+        }
+    }
+
+    /// The message ids in the topic, in the order of one partition.
+    pub(crate) async fn records(&self) -> Vec<Record> {
+        let servers = &self.variables["KAFKA_BOOTSTRAP_SERVERS"];
+        Reader::open(servers, &self.topic).await.unwrap().rest().await.unwrap()
+    }
+}
+
+/// A record of the table's stream, as Lambda gets it.
+pub(crate) fn record(event: &str, partition: &str, sort: &str) -> Value {
+    let stream =
+        format!("arn:aws:dynamodb:us-east-1:000000000000:table/{TABLE}/stream/2026-11-30T00:00:00.000");
+    json!({
+        "eventID": "7de3041dd709b024af6f29e4fa13d34c", "eventName": event, "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb", "awsRegion": "us-east-1", "eventSourceARN": stream,
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1_796_037_753, "Keys": {"PK": {"S": partition}, "SK": {"S": sort}},
+            "SequenceNumber": "111", "SizeBytes": 60, "StreamViewType": "KEYS_ONLY"
+        }
+    })
+}
+
+pub(crate) fn insert(bucket: u32) -> Value {
+    record("INSERT", &format!("OUTBOX#MESSAGES#{bucket}"), "0000000000000000001")
+}
+
+/// The type and the text of a function error.
+pub(crate) fn function_error(outcome: &Outcome) -> (&str, &str) {
+    match outcome {
+        Outcome::FunctionError { error_type, message } => (error_type, message),
+        other => panic!("not a function error: {other}"),
+    }
+}
+
+/// That the stream function asked for no record again.
+pub(crate) fn assert_no_failure(outcome: &Outcome) {
+    assert_eq!(outcome.response(), Some(&json!({ "batchItemFailures": [] })), "{outcome}");
+}
+
+pub(crate) fn ids(records: &[Record]) -> Vec<String> {
+    records.iter().map(|record| record.header_text("x-outbox-message-id").unwrap().to_owned()).collect()
+}

@@ -1,0 +1,14 @@
+//! The real function binaries, in the Lambda host, given what they should and should not be given.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test states what must hold by panicking when it does not"
+)]
+
+mod bench;
+mod events;
+mod settings;
+mod tables;
+mod unreachable;
