@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::client::{Client, SendError};
 use crate::config::{BATCH_BYTES, KafkaConfig, MAX_LIMIT, MAX_RECORD_BYTES};
 use crate::context::{Report, Ticket};
-use crate::error::{kind_of, kind_of_error, refuses_the_batch};
+use crate::error::{is_remembered, kind_of, kind_of_error, refuses_the_batch};
 use crate::record::largest_size;
 
 /// How long all brokers may have been down, with nothing acknowledged, before a call gives up.
@@ -64,6 +64,8 @@ pub(crate) struct Call<'a> {
     again: BTreeSet<usize>,
     again_keys: HashSet<&'a [u8]>,
     one_by_one: bool,
+    /// Whether the client has learned that a topic is not there or not allowed.
+    remembers_a_refusal: bool,
     /// Records that were taken back.
     taken_back: Vec<usize>,
     outstanding: usize,
@@ -84,6 +86,7 @@ impl<'a> Call<'a> {
             again: BTreeSet::new(),
             again_keys: HashSet::new(),
             one_by_one: false,
+            remembers_a_refusal: false,
             taken_back: Vec::new(),
             outstanding: 0,
             tickets,
@@ -293,6 +296,7 @@ impl<'a> Call<'a> {
     }
 
     fn fail_with(&mut self, index: usize, error: KafkaError) {
+        self.remembers_a_refusal |= is_remembered(&error);
         let message = self.batch[index];
         let text =
             format!("message {} for topic {:?}: Kafka did not take its record", message.id, message.topic);
@@ -423,6 +427,12 @@ impl<'a> Call<'a> {
             why.push_str(&lines.join(" | "));
         }
         why
+    }
+
+    /// Whether the client holds on to an answer about a topic that may have changed by the next call. It asks again in
+    /// the background, once a second, but a process that is frozen between calls may never get to that.
+    pub(crate) fn leaves_the_client_outdated(&self) -> bool {
+        self.remembers_a_refusal
     }
 
     /// Fails everything that has no outcome yet.

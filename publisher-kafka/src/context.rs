@@ -36,7 +36,7 @@ pub(crate) struct Report {
 }
 
 /// What is known of a client's health.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
     /// Every broker was down at some time since the last acknowledgement.
     pub(crate) all_down: bool,
@@ -128,14 +128,22 @@ impl ClientContext for Context {
         let Some(code) = error.rdkafka_error_code() else {
             return;
         };
-        self.keep(reason);
+        // "1/1 brokers are down" says less than the lines before it.
+        if code != RDKafkaErrorCode::AllBrokersDown {
+            self.keep(reason);
+        }
         let mut health = lock(&self.health);
+        let before = *health;
         match code {
             RDKafkaErrorCode::AllBrokersDown => health.all_down = true,
             RDKafkaErrorCode::Fatal => health.fatal = true,
             code if kind_of(code) == PublishErrorKind::Misconfigured => health.misconfigured = Some(code),
             // One broker's trouble: the client tries again, or another one.
-            _ => return,
+            _ => {}
+        }
+        // An event comes twice, too.
+        if *health == before {
+            return;
         }
         drop(health);
         tracing::warn!(target: "librdkafka", %code, "{reason}");

@@ -144,6 +144,21 @@ pub(crate) fn refuses_the_batch(error: &KafkaError) -> bool {
     )
 }
 
+/// Whether the error comes of what a client remembers about a topic, and gives again without asking a broker.
+pub(crate) fn is_remembered(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::UnknownTopicId
+                | Code::UnknownPartition
+                | Code::TopicAuthorizationFailed
+        )
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

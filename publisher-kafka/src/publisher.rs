@@ -48,8 +48,8 @@ impl KafkaPublisher {
     /// A client for a call.
     fn visit(&self) -> Result<Visit, ClientError> {
         let mut current = self.current();
-        // One that was idle too long has dead connections; a fatal error may have come between two calls.
-        let usable = |client: &Arc<Client>| client.idle() < MAX_IDLE && !client.context().health().fatal;
+        // One that was idle too long has dead connections; one that failed for good sends nothing any more.
+        let usable = |client: &Arc<Client>| client.idle() < MAX_IDLE && client.fatal_error().is_none();
         let client = match current.take().filter(usable) {
             Some(client) => client,
             None => Arc::new(Client::new(&self.config)?),
@@ -88,6 +88,8 @@ impl Publisher for KafkaPublisher {
             self.retire(&client);
             visit.give_up();
             call.take_back(&client, reason).await;
+        } else if call.leaves_the_client_outdated() {
+            self.retire(&client);
         }
         call.outcomes()
     }

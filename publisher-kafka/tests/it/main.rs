@@ -1,7 +1,11 @@
 //! The publisher against a real broker, against librdkafka's mock cluster (which can be told to fail), and against
 //! addresses where no broker is.
 
+#[cfg(test)]
 mod mock;
+#[cfg(test)]
 mod real;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
 mod unreachable;

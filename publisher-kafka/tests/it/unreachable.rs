@@ -35,6 +35,9 @@ async fn a_refused_connection_is_named_with_the_clients_own_words() {
         }
         assert_eq!(publisher.outstanding(), 0);
     }
+    let start = Instant::now();
+    drop(publisher);
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
