@@ -129,7 +129,9 @@ struct Target {
 async fn build(cargo: PathBuf, profile: Profile) -> Result<Vec<Artifact>, FunctionsError> {
     let mut command = Command::new(&cargo);
     command
-        .args(["build", "--package", PACKAGE, "--bins"])
+        // The whole workspace, not the one package: cargo then compiles the dependencies with the same features as for
+        // `cargo run --bin outbox-local`, and so only once.
+        .args(["build", "--workspace", "--bins"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(workspace_root())
         .stdin(Stdio::null())
