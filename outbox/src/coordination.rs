@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::lease_plan::{self, LeasePlan, LeaseState};
+use crate::lease_write::HeartbeatWrite;
 use crate::{Bucket, BucketCount, LeaseTimes, RelayId, Ticks};
 
 /// A lease as it is stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseRecord {
     /// Who holds it; `None`: nobody.
     pub owner: Option<RelayId>,
@@ -24,7 +25,7 @@ impl LeaseRecord {
 }
 
 /// A heartbeat as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeartbeatRecord {
     /// When the relay last said that it is alive.
     pub last_seen: Ticks,
@@ -33,7 +34,7 @@ pub struct HeartbeatRecord {
 }
 
 /// All lease and heartbeat records, as one strongly consistent read showed them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Coordination {
     /// The leases. A bucket without one is free.
     pub leases: BTreeMap<Bucket, LeaseRecord>,
@@ -75,17 +76,26 @@ impl Coordination {
         self.leases.get(&bucket).and_then(|lease| lease.expires_at)
     }
 
-    /// The expiry of a claim: later than what was read, even if this relay's clock is behind its last owner's, so
-    /// that a version never recurs.
-    pub fn claim_expiry(&self, bucket: Bucket, times: LeaseTimes) -> Ticks {
-        let fresh = times.expires_at();
-        self.version(bucket).map_or(fresh, |read| fresh.max(read.next()))
+    /// The relay records that have served their time, with the time that was read: a stopped relay's after one lease
+    /// duration, a crashed one's after ten. Whoever reads them removes them, [`MAX_PRUNED`] a round.
+    pub fn prunable(&self, times: LeaseTimes) -> Vec<(RelayId, HeartbeatWrite)> {
+        let served = |heartbeat: &HeartbeatRecord| match heartbeat.stopped_at {
+            Some(stopped) => stopped.plus(times.duration) <= times.now,
+            None => heartbeat.last_seen.plus(times.duration.saturating_mul(10)) <= times.now,
+        };
+        let prunable = self.heartbeats.iter().filter(|(_, heartbeat)| served(heartbeat));
+        let prune = |heartbeat: &HeartbeatRecord| HeartbeatWrite::Prune { read: heartbeat.last_seen };
+        prunable.map(|(relay, heartbeat)| (relay.clone(), prune(heartbeat))).take(MAX_PRUNED).collect()
     }
 }
+
+/// The most records one round prunes: more than can be added in one, and few enough not to hold up the leases.
+pub const MAX_PRUNED: usize = 25;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease_write::LeaseWrite;
 
     const NOW: Ticks = Ticks::from_raw(639_000_000_000_000_000);
     const DURATION: Duration = Duration::from_secs(30);
@@ -111,9 +121,28 @@ mod tests {
     fn a_claim_is_later_than_what_was_read() {
         let ahead = NOW.plus(Duration::from_mins(10));
         let times = LeaseTimes { now: NOW, duration: DURATION };
-        assert_eq!(one_lease(None, Some(ahead)).claim_expiry(Bucket::new(0), times), ahead.next());
-        assert_eq!(one_lease(None, Some(NOW)).claim_expiry(Bucket::new(0), times), NOW.plus(DURATION));
-        assert_eq!(one_lease(None, Some(NOW)).claim_expiry(Bucket::new(1), times), NOW.plus(DURATION));
+        let expiry = |read: Option<Ticks>| {
+            let read = read.map(|read| LeaseRecord { owner: None, expires_at: Some(read) });
+            LeaseWrite::claim(read.as_ref(), times).grants(Bucket::new(0)).unwrap().expires_at
+        };
+        assert_eq!(expiry(Some(ahead)), ahead.next());
+        assert_eq!(expiry(Some(NOW)), NOW.plus(DURATION));
+        assert_eq!(expiry(None), NOW.plus(DURATION));
+    }
+
+    #[test]
+    fn stopped_relays_are_pruned_after_one_duration_and_crashed_ones_after_ten() {
+        let heartbeat = |last_seen, stopped_at| HeartbeatRecord { last_seen, stopped_at };
+        let heartbeats = [
+            (relay("just-stopped"), heartbeat(NOW.minus(DURATION).next(), Some(NOW.minus(DURATION).next()))),
+            (relay("stopped"), heartbeat(NOW.minus(DURATION), Some(NOW.minus(DURATION)))),
+            (relay("silent"), heartbeat(NOW.minus(DURATION * 10).next(), None)),
+            (relay("crashed"), heartbeat(NOW.minus(DURATION * 10), None)),
+        ];
+        let read = Coordination { leases: BTreeMap::new(), heartbeats: heartbeats.into() };
+        let pruned: Vec<_> = read.prunable(LeaseTimes { now: NOW, duration: DURATION });
+        let expected = |id, before| (relay(id), HeartbeatWrite::Prune { read: NOW.minus(before) });
+        assert_eq!(pruned, [expected("crashed", DURATION * 10), expected("stopped", DURATION)]);
     }
 
     #[test]

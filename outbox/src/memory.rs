@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::coordination::{Coordination, HeartbeatRecord, LeaseRecord};
+use crate::coordination::Coordination;
+use crate::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
 use crate::store::{
     AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, OutboxStore, Stored,
 };
@@ -90,19 +91,39 @@ impl MemoryStore {
 }
 
 impl State {
-    fn lease(&mut self, bucket: Bucket, owner: Option<&RelayId>, expires_at: Ticks) {
+    /// Carries out a lease write if its condition holds, as any store does, and says what the relay holds by it.
+    fn write_lease(&mut self, relay: &RelayId, bucket: Bucket, write: &LeaseWrite) -> Option<Lease> {
+        let stored = self.coordination.leases.get(&bucket);
+        if !write.is_permitted(relay, stored) {
+            return match write.judge(relay, bucket, stored) {
+                Verdict::Held(lease) => Some(lease),
+                Verdict::NotHeld => None,
+                Verdict::ReleaseAgain(again) => self.write_lease(relay, bucket, &again),
+            };
+        }
+        let result = write.result(relay, stored);
+        self.coordination.leases.insert(bucket, result);
         self.writes += 1;
-        let record = LeaseRecord { owner: owner.cloned(), expires_at: Some(expires_at) };
-        self.coordination.leases.insert(bucket, record);
+        write.grants(bucket)
     }
 
-    fn owns(&self, relay: &RelayId, bucket: Bucket) -> bool {
-        self.coordination.leases.get(&bucket).is_some_and(|lease| lease.owner.as_ref() == Some(relay))
+    /// Carries out a heartbeat write if its condition holds, and says whether it did.
+    fn write_heartbeat(&mut self, relay: &RelayId, write: HeartbeatWrite) -> bool {
+        let stored = self.coordination.heartbeats.get(relay);
+        if !write.is_permitted(stored) {
+            return write.is_own_attempt(stored);
+        }
+        match write.result() {
+            Some(heartbeat) => self.coordination.heartbeats.insert(relay.clone(), heartbeat),
+            None => self.coordination.heartbeats.remove(relay),
+        };
+        self.writes += 1;
+        true
     }
 
-    fn free(&mut self, relay: &RelayId, bucket: Bucket) {
-        if let (true, Some(expires_at)) = (self.owns(relay, bucket), self.coordination.version(bucket)) {
-            self.lease(bucket, None, expires_at);
+    fn release(&mut self, relay: &RelayId, leases: &[Lease]) {
+        for lease in leases {
+            self.write_lease(relay, lease.bucket, &LeaseWrite::Release { read: lease.expires_at });
         }
     }
 }
@@ -112,25 +133,30 @@ impl OutboxStore for MemoryStore {
 
     async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired, StoreError> {
         let mut state = self.lock();
-        let AcquireRequest { relay, times, .. } = request;
-        let last = state.coordination.heartbeats.get(relay).copied();
-        if last.is_some_and(|last| last.last_seen >= times.now) {
-            return Ok(Acquired { clock_behind: true, ..Acquired::default() });
+        let AcquireRequest { relay, times, .. } = *request;
+        if !state.write_heartbeat(relay, HeartbeatWrite::Announce { now: times.now }) {
+            return Ok(Acquired { clock_behind: true, refused_writes: 1, ..Acquired::default() });
         }
-        state.writes += 1;
-        let heartbeat = HeartbeatRecord { last_seen: times.now, stopped_at: None };
-        state.coordination.heartbeats.insert((*relay).clone(), heartbeat);
-        let plan = state.coordination.plan(request.bucket_count, relay, *times);
+        let read = state.coordination.clone();
+        for (pruned, prune) in read.prunable(times) {
+            state.write_heartbeat(&pruned, prune);
+        }
+        let plan = read.plan(request.bucket_count, relay, times);
         for bucket in &plan.release {
-            state.free(relay, *bucket);
+            if let Some(expires_at) = read.version(*bucket) {
+                state.release(relay, &[Lease { bucket: *bucket, expires_at }]);
+            }
         }
-        let mut leases = Vec::new();
-        for bucket in plan.keep.iter().chain(plan.claim.intersection(request.wanted)) {
-            let expires_at = state.coordination.claim_expiry(*bucket, *times);
-            state.lease(*bucket, Some(relay), expires_at);
-            leases.push(Lease { bucket: *bucket, expires_at });
+        let mut acquired = Acquired { standby_rank: plan.standby_rank, ..Acquired::default() };
+        for bucket in &plan.keep {
+            let keep = read.leases.get(bucket).and_then(|lease| LeaseWrite::keep(lease, times));
+            acquired.note(keep.and_then(|keep| state.write_lease(relay, *bucket, &keep)));
         }
-        Ok(Acquired { leases, ..Acquired::default() })
+        for bucket in plan.claim.intersection(request.wanted) {
+            let claim = LeaseWrite::claim(read.leases.get(bucket), times);
+            acquired.note(state.write_lease(relay, *bucket, &claim));
+        }
+        Ok(acquired)
     }
 
     async fn pending(&self, buckets: &BTreeSet<Bucket>, _: Duration) -> Result<BTreeSet<Bucket>, StoreError> {
@@ -174,16 +200,7 @@ impl LeaseRenewal for MemoryStore {
         times: LeaseTimes,
         _: Duration,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
-        Box::pin(async move {
-            let mut state = self.lock();
-            if !state.owns(relay, lease.bucket) || state.coordination.is_free(lease.bucket, times.now) {
-                return Ok(None);
-            }
-            let read = state.coordination.version(lease.bucket).unwrap_or(lease.expires_at);
-            let expires_at = times.expires_at().max(read);
-            state.lease(lease.bucket, Some(relay), expires_at);
-            Ok(Some(Lease { bucket: lease.bucket, expires_at }))
-        })
+        Box::pin(async move { Ok(self.lock().write_lease(relay, lease.bucket, &LeaseWrite::renew(times))) })
     }
 }
 
@@ -200,9 +217,8 @@ impl LeaseOwnership for MemoryStore {
             let mut leases = Vec::new();
             for bucket in buckets {
                 if state.coordination.is_free(*bucket, times.now) {
-                    let expires_at = state.coordination.claim_expiry(*bucket, times);
-                    state.lease(*bucket, Some(relay), expires_at);
-                    leases.push(Lease { bucket: *bucket, expires_at });
+                    let claim = LeaseWrite::claim(state.coordination.leases.get(bucket), times);
+                    leases.extend(state.write_lease(relay, *bucket, &claim));
                 }
             }
             Ok(leases)
@@ -216,10 +232,7 @@ impl LeaseOwnership for MemoryStore {
         _: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let mut state = self.lock();
-            for lease in leases {
-                state.free(relay, lease.bucket);
-            }
+            self.lock().release(relay, leases);
             Ok(())
         })
     }
@@ -233,12 +246,8 @@ impl LeaseOwnership for MemoryStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let mut state = self.lock();
-            state.writes += 1;
-            let heartbeat = HeartbeatRecord { last_seen: stamp, stopped_at: Some(stamp) };
-            state.coordination.heartbeats.insert(relay.clone(), heartbeat);
-            for lease in leases {
-                state.free(relay, lease.bucket);
-            }
+            state.write_heartbeat(relay, HeartbeatWrite::Stop { stamp });
+            state.release(relay, leases);
             Ok(())
         })
     }

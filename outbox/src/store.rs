@@ -179,6 +179,8 @@ pub struct Acquired {
     pub clock_behind: bool,
     /// Conditional writes that were refused: more than none, in a healthy fleet, is a fault worth a look.
     pub refused_writes: u32,
+    /// The relay's place among those that have no share; `None` if it has one.
+    pub standby_rank: Option<usize>,
 }
 
 /// What to read of a bucket.

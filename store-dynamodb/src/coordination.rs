@@ -14,8 +14,9 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailur
 use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
 use outbox::coordination::{Coordination, HeartbeatRecord, LeaseRecord};
+use outbox::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
 use outbox::store::{AcquireRequest, Acquired};
-use outbox::{Bucket, Lease, LeaseTimes, RelayId, StoreError, StoreErrorKind, Ticks};
+use outbox::{Bucket, Chain, Lease, LeaseTimes, RelayId, StoreError, StoreErrorKind, Ticks};
 
 use crate::DynamoDbStore;
 use crate::error::{Effect, store_error};
@@ -53,15 +54,18 @@ impl DynamoDbStore {
             .filter_map(|bucket| Some(Lease { bucket: *bucket, expires_at: read.version(*bucket)? }))
             .collect();
         self.free_leases(relay, &excess, limit).await?;
+        self.prune(&read, times, limit).await;
 
         let mut writes = Vec::new();
         for bucket in &plan.keep {
-            writes.push(self.keep_lease(relay, *bucket, &read, times, limit).boxed());
+            let keep = read.leases.get(bucket).and_then(|lease| LeaseWrite::keep(lease, times));
+            writes.extend(keep.map(|keep| self.take_lease(relay, *bucket, keep, limit).boxed()));
         }
         for bucket in plan.claim.intersection(request.wanted) {
-            writes.push(self.claim_lease(relay, *bucket, &read, times, limit).boxed());
+            let claim = LeaseWrite::claim(read.leases.get(bucket), times);
+            writes.push(self.take_lease(relay, *bucket, claim, limit).boxed());
         }
-        let mut acquired = Acquired::default();
+        let mut acquired = Acquired { standby_rank: plan.standby_rank, ..Acquired::default() };
         for written in concurrently(CONCURRENT_WRITES, writes).await {
             acquired.note(written?);
         }
@@ -78,8 +82,11 @@ impl DynamoDbStore {
     ) -> Result<Vec<Lease>, StoreError> {
         let read = self.read_coordination(limit).await?;
         let free = buckets.iter().copied().filter(|bucket| read.is_free(*bucket, times.now));
-        let claims =
-            free.map(|bucket| self.claim_lease(relay, bucket, &read, times, limit).boxed()).collect();
+        let claim = |bucket: Bucket| {
+            let claim = LeaseWrite::claim(read.leases.get(&bucket), times);
+            self.take_lease(relay, bucket, claim, limit).boxed()
+        };
+        let claims = free.map(claim).collect();
         let claimed = concurrently(CONCURRENT_WRITES, claims).await;
         Ok(claimed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
@@ -140,24 +147,7 @@ impl DynamoDbStore {
         times: LeaseTimes,
         limit: Duration,
     ) -> Result<Option<Lease>, StoreError> {
-        let expires_at = times.expires_at();
-        let update = self
-            .update_lease(bucket)
-            .update_expression("SET #expiry = :new")
-            .condition_expression("#owner = :me AND #expiry > :now AND #expiry <= :new")
-            .expression_attribute_values(":me", AttributeValue::S(relay.to_string()))
-            .expression_attribute_values(":now", number(times.now))
-            .expression_attribute_values(":new", number(expires_at));
-        match self.update(update, "renewal", limit).await? {
-            Written::Done => Ok(Some(Lease { bucket, expires_at })),
-            Written::Refused(stored) => {
-                // A later expiry that is our own: this clock went back. The lease is held, and is left as it is.
-                let stored = stored.as_ref().map(lease_record).transpose()?.unwrap_or_default();
-                let mine = stored.owner.as_ref() == Some(relay);
-                let later = stored.expires_at.filter(|stored| mine && *stored >= expires_at);
-                Ok(later.map(|expires_at| Lease { bucket, expires_at }))
-            }
-        }
+        self.take_lease(relay, bucket, LeaseWrite::renew(times), limit).await
     }
 
     /// Announces the relay. `false`: a later time is stored, so this clock is behind.
@@ -176,11 +166,37 @@ impl DynamoDbStore {
         match self.put(put, "heartbeat", limit).await? {
             Written::Done => Ok(true),
             Written::Refused(stored) => {
-                // Our own earlier attempt, whose reply was lost.
                 let stored = stored.as_ref().map(heartbeat_record).transpose()?.flatten();
-                Ok(stored == Some(HeartbeatRecord { last_seen: now, stopped_at: None }))
+                Ok(HeartbeatWrite::Announce { now }.is_own_attempt(stored.as_ref()))
             }
         }
+    }
+
+    /// Removes relay records that have served their time. A prune that fails is left to the next sweep.
+    async fn prune(&self, read: &Coordination, times: LeaseTimes, limit: Duration) {
+        let prune = |(relay, write): (RelayId, HeartbeatWrite)| {
+            async move {
+                let HeartbeatWrite::Prune { read } = write else { return };
+                // Gone already is no refusal: two sweeps may see the same record.
+                let delete = self
+                    .client
+                    .delete_item()
+                    .table_name(&self.options.table_name)
+                    .set_key(Some(self.options.heartbeat_key(&relay)))
+                    .condition_expression("attribute_not_exists(#partition) OR #seen = :read")
+                    .expression_attribute_names("#partition", &self.options.partition_key_attribute)
+                    .expression_attribute_names("#seen", attribute::LAST_SEEN_UTC)
+                    .expression_attribute_values(":read", number(read));
+                if let Err(error) = delete.customize().config_override(within(limit)).send().await {
+                    let error =
+                        store_error(&self.options, Effect::Writes, "pruning of a relay record", error);
+                    tracing::debug!(%relay, error = %Chain(&error), "a relay record was not pruned");
+                }
+            }
+            .boxed()
+        };
+        let prunes = read.prunable(times).into_iter().map(prune).collect();
+        concurrently(CONCURRENT_WRITES, prunes).await;
     }
 
     /// Every lease and heartbeat, in one strongly consistent query.
@@ -225,83 +241,102 @@ impl DynamoDbStore {
         }
     }
 
-    /// Claims a bucket that this round read as free. The condition is what was read, so of two relays that read the
-    /// same one succeeds; and a claim that lands late finds another version.
-    async fn claim_lease(
+    /// Writes a lease, and says what this relay holds by it: the lease if the write was carried out, now or by an
+    /// earlier attempt whose reply was lost.
+    async fn take_lease(
         &self,
         relay: &RelayId,
         bucket: Bucket,
-        read: &Coordination,
-        times: LeaseTimes,
+        write: LeaseWrite,
         limit: Duration,
     ) -> Result<Option<Lease>, StoreError> {
-        let expires_at = read.claim_expiry(bucket, times);
-        let mut item = self.options.lease_key(bucket);
-        item.insert(attribute::OWNER.to_owned(), AttributeValue::S(relay.to_string()));
-        item.insert(attribute::EXPIRES_AT_UTC.to_owned(), number(expires_at));
-        let put = self.client.put_item().table_name(&self.options.table_name).set_item(Some(item));
-        let put = match (read.leases.get(&bucket), read.version(bucket)) {
-            (_, Some(version)) => put
-                .condition_expression("#expiry = :read")
-                .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC)
-                .expression_attribute_values(":read", number(version)),
-            (Some(_), None) => put
-                .condition_expression("attribute_not_exists(#expiry)")
-                .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC),
-            (None, None) => put
-                .condition_expression("attribute_not_exists(#partition)")
-                .expression_attribute_names("#partition", &self.options.partition_key_attribute),
+        let Written::Refused(stored) = self.write_lease(relay, bucket, &write, limit).await? else {
+            return Ok(write.grants(bucket));
         };
-        let written = self.put(put, "claim", limit).await?;
-        granted(written, relay, Lease { bucket, expires_at })
+        let stored = stored.as_ref().map(lease_record).transpose()?;
+        match write.judge(relay, bucket, stored.as_ref()) {
+            Verdict::Held(lease) => Ok(Some(lease)),
+            Verdict::NotHeld | Verdict::ReleaseAgain(_) => Ok(None),
+        }
     }
 
-    /// Extends a lease that this round read as this relay's own.
-    async fn keep_lease(
-        &self,
-        relay: &RelayId,
-        bucket: Bucket,
-        read: &Coordination,
-        times: LeaseTimes,
-        limit: Duration,
-    ) -> Result<Option<Lease>, StoreError> {
-        let Some(version) = read.version(bucket) else {
-            return Ok(None);
-        };
-        // Never backwards, should this clock have gone back since the last round.
-        let expires_at = times.expires_at().max(version.next());
-        let update = self
-            .update_lease(bucket)
-            .update_expression("SET #expiry = :new")
-            .condition_expression("#owner = :me AND #expiry = :read")
-            .expression_attribute_values(":me", AttributeValue::S(relay.to_string()))
-            .expression_attribute_values(":read", number(version))
-            .expression_attribute_values(":new", number(expires_at));
-        let written = self.update(update, "renewal", limit).await?;
-        granted(written, relay, Lease { bucket, expires_at })
-    }
-
-    /// Frees a lease. The expiry stays as it is, so that the version neither goes back nor recurs.
+    /// Frees a lease, also if this relay's own renewal moved its version on without an answer.
     async fn release_lease(&self, relay: &RelayId, lease: Lease, limit: Duration) -> Result<(), StoreError> {
-        let mut version = lease.expires_at;
+        let mut write = LeaseWrite::Release { read: lease.expires_at };
         for _ in 0..RELEASE_ATTEMPTS {
-            let update = self
-                .update_lease(lease.bucket)
-                .update_expression("REMOVE #owner")
-                .condition_expression("#owner = :me AND #expiry = :read")
-                .expression_attribute_values(":me", AttributeValue::S(relay.to_string()))
-                .expression_attribute_values(":read", number(version));
-            let Written::Refused(stored) = self.update(update, "release", limit).await? else {
-                return Ok(());
-            };
-            // Still ours under another version: a renewal whose reply was lost. Freed under that one.
-            let stored = stored.as_ref().map(lease_record).transpose()?.unwrap_or_default();
-            match stored.expires_at {
-                Some(moved) if stored.owner.as_ref() == Some(relay) => version = moved,
-                _ => return Ok(()),
+            let written = self.write_lease(relay, lease.bucket, &write, limit).await?;
+            let Written::Refused(stored) = written else { return Ok(()) };
+            let stored = stored.as_ref().map(lease_record).transpose()?;
+            match write.judge(relay, lease.bucket, stored.as_ref()) {
+                Verdict::ReleaseAgain(again) => write = again,
+                Verdict::Held(_) | Verdict::NotHeld => return Ok(()),
             }
         }
         Ok(())
+    }
+
+    /// One conditional write of a lease: the conditions of [`LeaseWrite::is_permitted`], in DynamoDB's terms.
+    async fn write_lease(
+        &self,
+        relay: &RelayId,
+        bucket: Bucket,
+        write: &LeaseWrite,
+        limit: Duration,
+    ) -> Result<Written, StoreError> {
+        let me = || AttributeValue::S(relay.to_string());
+        match write {
+            LeaseWrite::Claim { read, expires_at } => {
+                let mut item = self.options.lease_key(bucket);
+                item.insert(attribute::OWNER.to_owned(), me());
+                item.insert(attribute::EXPIRES_AT_UTC.to_owned(), number(expires_at));
+                let put = self.client.put_item().table_name(&self.options.table_name).set_item(Some(item));
+                let put = match read.as_ref().map(|lease| lease.expires_at) {
+                    Some(Some(version)) => put
+                        .condition_expression("#expiry = :read")
+                        .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC)
+                        .expression_attribute_values(":read", number(version)),
+                    Some(None) => put
+                        .condition_expression(
+                            "attribute_exists(#partition) AND attribute_not_exists(#expiry)",
+                        )
+                        .expression_attribute_names("#partition", &self.options.partition_key_attribute)
+                        .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC),
+                    None => put
+                        .condition_expression("attribute_not_exists(#partition)")
+                        .expression_attribute_names("#partition", &self.options.partition_key_attribute),
+                };
+                self.put(put, "claim", limit).await
+            }
+            LeaseWrite::Keep { read, expires_at } => {
+                let keep = self
+                    .update_lease(bucket)
+                    .update_expression("SET #expiry = :new")
+                    .condition_expression("#owner = :me AND #expiry = :read")
+                    .expression_attribute_values(":me", me())
+                    .expression_attribute_values(":read", number(read))
+                    .expression_attribute_values(":new", number(expires_at));
+                self.update(keep, "renewal", limit).await
+            }
+            LeaseWrite::Renew { now, expires_at } => {
+                let renew = self
+                    .update_lease(bucket)
+                    .update_expression("SET #expiry = :new")
+                    .condition_expression("#owner = :me AND #expiry > :now AND #expiry <= :new")
+                    .expression_attribute_values(":me", me())
+                    .expression_attribute_values(":now", number(now))
+                    .expression_attribute_values(":new", number(expires_at));
+                self.update(renew, "renewal", limit).await
+            }
+            LeaseWrite::Release { read } => {
+                let release = self
+                    .update_lease(bucket)
+                    .update_expression("REMOVE #owner")
+                    .condition_expression("#owner = :me AND #expiry = :read")
+                    .expression_attribute_values(":me", me())
+                    .expression_attribute_values(":read", number(read));
+                self.update(release, "release", limit).await
+            }
+        }
     }
 
     fn update_lease(&self, bucket: Bucket) -> UpdateItemFluentBuilder {
@@ -349,17 +384,6 @@ impl DynamoDbStore {
             },
         }
     }
-}
-
-/// The lease that a write was for, if it was granted: written, or found written by an earlier attempt of the same
-/// write whose reply was lost.
-fn granted(written: Written, relay: &RelayId, lease: Lease) -> Result<Option<Lease>, StoreError> {
-    let Written::Refused(stored) = written else {
-        return Ok(Some(lease));
-    };
-    let wanted = LeaseRecord { owner: Some(relay.clone()), expires_at: Some(lease.expires_at) };
-    let stored = stored.as_ref().map(lease_record).transpose()?;
-    Ok((stored == Some(wanted)).then_some(lease))
 }
 
 fn lease_record(item: &Item) -> Result<LeaseRecord, StoreError> {

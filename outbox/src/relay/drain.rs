@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures::future::{self, Either};
 
 use super::budget::Budget;
-use super::held::{Asked, Held};
+use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError};
 use super::run::Relay;
 use super::settle::{Next, settle};
 use super::waiting::Waiting;
+use crate::lease_age::{Belief, Moment};
 use crate::publisher::{Outcome, Publisher};
 use crate::store::{FetchRequest, OutboxStore, Stored};
 use crate::{Chain, Clock, Message, Monotonic, RelayId, RelayOptions, StoreError, StoreErrorKind};
@@ -124,7 +125,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     async fn fresh_lease(&mut self) -> Result<Held, End> {
         let lost = (BucketEnd::LeaseLost, None);
         let Some(held) = self.held else { return Err(lost) };
-        if held.is_fresh(self.clock, self.options) {
+        if held.belief(self.clock, self.options) == Belief::Fresh {
             return Ok(held);
         }
         match self.renew(held).await {
@@ -147,9 +148,9 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             let message = "the store cannot renew a lease";
             return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
         };
-        let asked = Asked::now(self.clock);
+        let asked = Moment::now(self.clock);
         let limit = self.budget.for_delete().min(RENEWAL_LIMIT);
-        let renewed = renewal.renew(self.id, held.lease, asked.times(self.options), limit);
+        let renewed = renewal.renew(self.id, held.lease, times(asked, self.options), limit);
         let lease = within(self.clock, limit, "renewal", renewed).await?;
         Ok(lease.map(|lease| Held { lease, asked }))
     }
@@ -183,7 +184,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
                     let bucket = held.lease.bucket;
                     tracing::warn!(%bucket, error = %Chain(&error), "a lease was not renewed during a publish");
                     // Unanswered: the old lease stays in force for as long as it lasts.
-                    Some(held).filter(|held| held.is_believed(self.clock, self.options))
+                    Some(held).filter(|held| held.belief(self.clock, self.options) < Belief::Lapsed)
                 }
             };
             if let Some(outcomes) = outcomes {
@@ -207,7 +208,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         self.report.failed += count(settled.failed.len());
 
         // After losing the lease nothing is deleted: the next owner is already at these rows (design.md, section 7).
-        if self.held.is_none_or(|held| !held.is_believed(self.clock, self.options)) {
+        if self.held.is_none_or(|held| held.belief(self.clock, self.options) == Belief::Lapsed) {
             self.held = None;
             return Err((BucketEnd::LeaseLost, None));
         }

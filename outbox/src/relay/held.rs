@@ -1,71 +1,46 @@
-//! A lease that this relay holds, and how far it may be believed.
+//! A lease that this relay holds.
 
 use std::time::Duration;
 
-use crate::{Clock, Lease, LeaseTimes, Monotonic, RelayOptions, Ticks};
+use crate::lease_age::{Belief, Moment};
+use crate::{Clock, Lease, LeaseTimes, RelayOptions};
 
-/// When a lease request was about to be sent: lease age counts from there, not from the reply.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    wall: Ticks,
-    monotonic: Monotonic,
-}
-
-impl Asked {
-    pub(super) fn now(clock: &dyn Clock) -> Self {
-        Self { wall: clock.now_utc(), monotonic: clock.monotonic() }
-    }
-
-    /// The wall clock's time: the timestamp that the request carried.
-    pub(super) fn times_now(self) -> Ticks {
-        self.wall
-    }
-
-    pub(super) fn times(self, options: &RelayOptions) -> LeaseTimes {
-        LeaseTimes { now: self.wall, duration: options.lease_duration }
-    }
-
-    /// The larger of what the two clocks say: a freeze can stop the monotonic one, a time server can set the wall
-    /// clock back, and a relay that believed the smaller would publish beside the bucket's next owner.
-    pub(super) fn age(self, clock: &dyn Clock) -> Duration {
-        clock.monotonic().since(self.monotonic).max(clock.now_utc().since(self.wall))
-    }
-}
-
-/// A lease with the time it was asked for.
+/// A lease with the moment just before it was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) lease: Lease,
-    pub(super) asked: Asked,
+    pub(super) asked: Moment,
 }
 
 impl Held {
-    /// Whether a publish may start under it. Only a lease younger than the renew interval will do: that leaves the
-    /// rest of its duration for clocks that are apart (invariant 2).
-    pub(super) fn is_fresh(&self, clock: &dyn Clock, options: &RelayOptions) -> bool {
-        self.asked.age(clock) < options.lease_renew_interval
-    }
-
-    /// Whether it is still this relay's, by both of its clocks.
-    pub(super) fn is_believed(&self, clock: &dyn Clock, options: &RelayOptions) -> bool {
-        self.asked.age(clock) < options.lease_duration
+    pub(super) fn belief(&self, clock: &dyn Clock, options: &RelayOptions) -> Belief {
+        Belief::at_age(self.age(clock), options)
     }
 
     /// How long until it is due for renewal.
     pub(super) fn renewal_due_in(&self, clock: &dyn Clock, options: &RelayOptions) -> Duration {
-        options.lease_renew_interval.saturating_sub(self.asked.age(clock))
+        options.lease_renew_interval.saturating_sub(self.age(clock))
     }
+
+    pub(super) fn age(&self, clock: &dyn Clock) -> Duration {
+        Moment::now(clock).since(self.asked)
+    }
+}
+
+/// The times of a lease request about to be sent.
+pub(super) fn times(asked: Moment, options: &RelayOptions) -> LeaseTimes {
+    LeaseTimes { now: asked.wall, duration: options.lease_duration }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bucket, TokioClock};
+    use crate::{Bucket, Ticks, TokioClock};
 
     fn held(clock: &TokioClock) -> Held {
         let lease =
             Lease { bucket: Bucket::new(0), expires_at: clock.now_utc().plus(Duration::from_secs(30)) };
-        Held { lease, asked: Asked::now(clock) }
+        Held { lease, asked: Moment::now(clock) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -76,15 +51,14 @@ mod tests {
         // A freeze that the monotonic clock slept through.
         let frozen = held(&clock);
         clock.step_wall(31_000);
-        assert!(!frozen.is_believed(&clock, &options));
+        assert_eq!(frozen.belief(&clock, &options), Belief::Lapsed);
 
         // A wall clock set back does not make a lease young again.
         let stepped_back = held(&clock);
         clock.step_wall(-60_000);
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert!(!stepped_back.is_fresh(&clock, &options));
-        assert!(stepped_back.is_believed(&clock, &options));
+        assert_eq!(stepped_back.belief(&clock, &options), Belief::DueForRenewal);
         tokio::time::advance(Duration::from_secs(20)).await;
-        assert!(!stepped_back.is_believed(&clock, &options));
+        assert_eq!(stepped_back.belief(&clock, &options), Belief::Lapsed);
     }
 }

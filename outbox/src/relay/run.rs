@@ -8,9 +8,10 @@ use futures::FutureExt as _;
 
 use super::budget::Budget;
 use super::drain::{drain, within};
-use super::held::{Asked, Held};
+use super::held::{Held, times};
 use super::report::{BucketEnd, RunError, RunReport};
 use crate::concurrently::concurrently;
+use crate::lease_age::Moment;
 use crate::publisher::Publisher;
 use crate::store::{AcquireRequest, LeaseOwnership, OutboxStore};
 use crate::{Bucket, Chain, Clock, Lease, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks};
@@ -159,13 +160,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         budget: &Budget,
         report: &mut RunReport,
     ) -> Result<(), StoreError> {
-        let asked = Asked::now(self.clock.as_ref());
+        let asked = Moment::now(self.clock.as_ref());
         // Known before the request is sent: whatever becomes of it, this relay may be a member now and has to stop.
         sweep.last_acquired = Some(asked);
         let request = AcquireRequest {
             relay: id,
             bucket_count: self.options.bucket_count,
-            times: asked.times(&self.options),
+            times: times(asked, &self.options),
             wanted,
             limit: budget.for_fetch(),
         };
@@ -201,9 +202,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let Some(ownership) = self.ownership() else {
             return BTreeSet::new();
         };
-        let asked = Asked::now(self.clock.as_ref());
+        let asked = Moment::now(self.clock.as_ref());
         let limit = budget.for_fetch();
-        let claim = ownership.claim(id, wanted, asked.times(&self.options), limit);
+        let claim = ownership.claim(id, wanted, times(asked, &self.options), limit);
         let claimed = match self.call(limit, "claim", claim).await {
             Ok(leases) => leases,
             Err(error) => {
@@ -302,14 +303,14 @@ struct Sweep {
     held: BTreeMap<Bucket, Held>,
     /// Buckets that this run does not come back to: they wait for somebody or something else.
     given_up: BTreeSet<Bucket>,
-    last_acquired: Option<Asked>,
+    last_acquired: Option<Moment>,
 }
 
 impl Sweep {
     /// Later than any heartbeat this sweep sent, also if the clock has gone back since.
     fn stop_stamp(&self, clock: &dyn Clock) -> Ticks {
         let now = clock.now_utc();
-        self.last_acquired.map_or(now, |last| now.max(last.times_now().next()))
+        self.last_acquired.map_or(now, |last| now.max(last.wall.next()))
     }
 
     /// An acquisition costs a heartbeat, a query and a write for each lease: one at first, one when leases are due
@@ -318,7 +319,7 @@ impl Sweep {
         let Some(last) = self.last_acquired else {
             return true;
         };
-        let age = last.age(clock);
+        let age = Moment::now(clock).since(last);
         let unheld = pending.iter().any(|bucket| !self.held.contains_key(bucket));
         age >= options.lease_renew_interval || (unheld && age >= ACQUIRE_PAUSE)
     }
