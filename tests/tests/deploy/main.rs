@@ -40,13 +40,8 @@ async fn messages_reach_the_broker_from_a_stack_deployed_onto_ministack() {
     broker.create_topic(TOPIC, 3).await.unwrap();
 
     let ministack = MiniStack::start().await;
-    let parameters = [
-        ("TableName", TABLE),
-        ("KafkaBootstrapServers", broker.bootstrap_servers()),
-        ("DynamoDbEndpoint", ministack.url()),
-        ("ScheduleExpression", "rate(1 minute)"),
-    ];
-    ministack.deploy("outbox-deploy-test", &parameters).await;
+    // First only the stream can deliver: the schedule is a day away.
+    deploy(&ministack, &broker, "rate(1 day)").await;
 
     let database = Database::start(Some(ministack.url().to_owned())).await.unwrap();
     let client = database.client().await;
@@ -62,14 +57,25 @@ async fn messages_reach_the_broker_from_a_stack_deployed_onto_ministack() {
     wait_until_outbox_is_empty(&client, &options).await;
     assert_eq!(count(&client, "ORDERS").await, CUSTOMERS * ORDERS_EACH, "business items are left alone");
 
-    // The schedule delivers what the stream has lost.
+    // Then only the schedule can.
     ministack.switch_streams_off().await;
+    deploy(&ministack, &broker, "rate(1 minute)").await;
     let message = Message::new(MessageIds::from_system().next_id(), TOPIC).with_value("swept");
     Writer::new(client.clone(), options.clone()).enqueue(std::slice::from_ref(&message)).await.unwrap();
     let records = read(&reader, 1, SWEEP_BOUND).await;
     compare(&records, &[message]);
     wait_until_outbox_is_empty(&client, &options).await;
     assert!(reader.rest().await.unwrap().is_empty(), "nothing is published twice");
+}
+
+async fn deploy(ministack: &MiniStack, broker: &Broker, schedule: &str) {
+    let parameters = [
+        ("TableName", TABLE),
+        ("KafkaBootstrapServers", broker.bootstrap_servers()),
+        ("DynamoDbEndpoint", ministack.url()),
+        ("ScheduleExpression", schedule),
+    ];
+    ministack.deploy("outbox-deploy-test", &parameters).await;
 }
 
 /// Places orders customer by customer, each in one transaction: an order item and two messages of the customer.
