@@ -1,0 +1,449 @@
+//! What a relay does: a transcription of `relay/run.rs` and `relay/drain.rs`, one request at a time.
+
+use outbox::lease_age::Belief;
+use outbox::lease_write::LeaseWrite;
+
+use crate::guards::Guard;
+use crate::model::{Protocol, bucket_of, ticks, time};
+use crate::state::{
+    BUCKETS, Buckets, Held, Mode, Phase, RELAYS, Request, Round, Row, State, Time, Write, at, bit, buckets,
+};
+use crate::steps::{Steps, number};
+use crate::table::Reply;
+
+/// How the turn of a bucket ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Empty,
+    RetryLater,
+    LeaseLost,
+}
+
+/// How often the leases are read back at a stop.
+const PASSES: u8 = 2;
+
+impl Protocol {
+    /// What a relay can do that waits for no answer.
+    pub(crate) fn local(&self, steps: &mut Steps<'_>, relay: usize) {
+        let mut to = *steps.from;
+        let what = match to.relays[relay].phase {
+            Phase::ReadingToClaim { bucket } => {
+                self.read_to_claim(&mut to, relay, bucket);
+                "reads the leases to claim"
+            }
+            Phase::Working { bucket } => {
+                self.fetch(&mut to, relay, bucket);
+                "makes sure of its lease and fetches"
+            }
+            Phase::Fetched { bucket, batch } => {
+                self.begin_publish(&mut to, relay, bucket, batch);
+                "makes sure of its lease and publishes"
+            }
+            Phase::Publishing { bucket, batch, .. } => return self.publishing(steps, relay, bucket, batch),
+            Phase::Deleting { bucket, batch } => {
+                for message in buckets_of(batch) {
+                    to.messages[message].row = Row::Deleted;
+                }
+                self.turn_over(&mut to, relay, bucket, End::Empty);
+                "deletes what was acknowledged"
+            }
+            Phase::Rereading => {
+                self.reread(&mut to, relay);
+                "reads a bucket again that it has freed"
+            }
+            Phase::Probing => {
+                self.probe(&mut to, relay);
+                "probes the buckets"
+            }
+            Phase::Reading { pending } => {
+                self.read_and_plan(&mut to, relay, pending);
+                "reads who holds what"
+            }
+            Phase::ReadingBack { pass } => {
+                self.read_back(&mut to, relay, pass);
+                "reads its leases back"
+            }
+            _ => return,
+        };
+        steps.add(Some(relay), what, to);
+    }
+
+    /// Goes on with the answer to the write that a relay waits for.
+    pub(crate) fn answer(&self, state: &mut State, relay: usize, request: Request, reply: Reply) {
+        match state.relays[relay].phase {
+            Phase::Claiming { bucket, asked, .. } => match reply {
+                Reply::Held(expires_at) => {
+                    self.hold(state, relay, bucket, expires_at, asked);
+                    state.relays[relay].phase = Phase::Working { bucket };
+                }
+                _ => self.reread_rest(state, relay),
+            },
+            Phase::Renewing { bucket, batch, asked, .. } => match reply {
+                Reply::Held(expires_at) => {
+                    self.hold(state, relay, bucket, expires_at, asked);
+                    match batch {
+                        0 => state.relays[relay].phase = Phase::Working { bucket },
+                        _ if self.config.has(Guard::RecheckAfterRenewal) => {
+                            state.relays[relay].phase = Phase::Fetched { bucket, batch };
+                        }
+                        _ => self.publish(state, relay, bucket, batch),
+                    }
+                }
+                Reply::None => self.turn_over(state, relay, bucket, End::RetryLater),
+                _ => self.turn_over(state, relay, bucket, End::LeaseLost),
+            },
+            Phase::Publishing { bucket, batch, renewal } => {
+                state.relays[relay].phase = Phase::Publishing { bucket, batch, renewal: None };
+                let held = &mut state.relays[relay].held[at(bucket)];
+                match (reply, renewal) {
+                    (Reply::Held(expires_at), Some((_, asked))) => {
+                        self.hold(state, relay, bucket, expires_at, asked);
+                    }
+                    (Reply::None, _) => {
+                        *held = held.filter(|held| self.belief(relay, held.asked) < Belief::Lapsed);
+                    }
+                    _ => *held = None,
+                }
+            }
+            Phase::Releasing { bucket, was_emptied, .. } => {
+                if let Reply::Again(write) = reply {
+                    state.relays[relay].phase = Phase::Releasing { bucket, write, was_emptied };
+                    return;
+                }
+                if was_emptied && self.config.has(Guard::RereadAfterRelease) {
+                    state.relays[relay].freed |= bit(bucket);
+                }
+                self.reread_rest(state, relay);
+            }
+            Phase::Announcing { pending, .. } => match reply {
+                Reply::Done => state.relays[relay].phase = Phase::Reading { pending },
+                Reply::Refused => {
+                    // Its clock is behind: it holds nothing.
+                    state.relays[relay].held = [None; BUCKETS];
+                    self.finish(state, relay);
+                }
+                _ => self.finish(state, relay),
+            },
+            Phase::Acquiring { pending, round } => {
+                self.acquiring(state, relay, request, reply, pending, round)
+            }
+            Phase::Stopping { .. } => match reply {
+                Reply::Done => {
+                    state.relays[relay].mode = Mode::Stopped;
+                    self.free(state, relay, 0);
+                }
+                // No time left: the leases lapse as after a crash.
+                _ => self.reread_rest(state, relay),
+            },
+            Phase::Freeing { mut writes, pass } => {
+                let write = &mut writes[at(request.item)];
+                *write = if let Reply::Again(again) = reply { Some(again) } else { None };
+                self.freeing(state, relay, writes, pass);
+            }
+            _ => {}
+        }
+    }
+
+    fn hold(&self, state: &mut State, relay: usize, bucket: u8, expires_at: Time, asked: Time) {
+        let counts_from_before = self.config.has(Guard::AgeFromBeforeAsking);
+        let asked = if counts_from_before { asked } else { self.clock(relay) };
+        state.relays[relay].held[at(bucket)] = Some(Held { expires_at, asked });
+    }
+
+    fn read_to_claim(&self, state: &mut State, relay: usize, bucket: u8) {
+        let read = self.coordination(state);
+        let asked = self.clock(relay);
+        let times = self.times(asked);
+        let name = bucket_of(at(bucket));
+        if !read.is_free(name, times.now) {
+            return self.reread_rest(state, relay);
+        }
+        let write = self.write(&LeaseWrite::claim(read.leases.get(&name), times));
+        state.relays[relay].phase = Phase::Claiming { bucket, write, asked };
+    }
+
+    fn fetch(&self, state: &mut State, relay: usize, bucket: u8) {
+        let Some(held) = state.relays[relay].held[at(bucket)] else {
+            return self.turn_over(state, relay, bucket, End::LeaseLost);
+        };
+        if !self.may_publish(self.belief(relay, held.asked)) {
+            return self.renew(state, relay, bucket, 0);
+        }
+        match self.batch(state, bucket) {
+            0 => self.turn_over(state, relay, bucket, End::Empty),
+            batch => state.relays[relay].phase = Phase::Fetched { bucket, batch },
+        }
+    }
+
+    fn may_publish(&self, belief: Belief) -> bool {
+        belief == Belief::Fresh || (!self.config.has(Guard::FreshBeforePublish) && belief < Belief::Lapsed)
+    }
+
+    fn begin_publish(&self, state: &mut State, relay: usize, bucket: u8, batch: u8) {
+        let Some(held) = state.relays[relay].held[at(bucket)] else {
+            return self.turn_over(state, relay, bucket, End::LeaseLost);
+        };
+        if self.may_publish(self.belief(relay, held.asked)) || !self.config.has(Guard::RecheckAfterFetch) {
+            self.publish(state, relay, bucket, batch);
+        } else {
+            self.renew(state, relay, bucket, batch);
+        }
+    }
+
+    fn renew(&self, state: &mut State, relay: usize, bucket: u8, batch: u8) {
+        let asked = self.clock(relay);
+        let write = self.write(&LeaseWrite::renew(self.times(asked)));
+        state.relays[relay].phase = Phase::Renewing { bucket, batch, write, asked };
+    }
+
+    /// A publish begins. Within the bound on clocks, nobody may be able to take the bucket at this moment.
+    fn publish(&self, state: &mut State, relay: usize, bucket: u8, batch: u8) {
+        let read = self.coordination(state);
+        let name = bucket_of(at(bucket));
+        let is_owner =
+            read.leases.get(&name).is_some_and(|lease| lease.owner.as_ref() == Some(&self.ids[relay]));
+        let can_be_taken = (0..RELAYS).any(|other| read.is_free(name, ticks(self.clock(other))));
+        if self.config.one_owner && (!is_owner || can_be_taken) {
+            state.wrong = Some("a publish was started without the bucket being its relay's");
+        }
+        state.relays[relay].phase = Phase::Publishing { bucket, batch, renewal: None };
+    }
+
+    fn publishing(&self, steps: &mut Steps<'_>, relay: usize, bucket: u8, batch: u8) {
+        let held = steps.from.relays[relay].held[at(bucket)];
+        let belief = held.map(|held| self.belief(relay, held.asked));
+        if belief.is_some_and(|belief| belief != Belief::Fresh) {
+            let mut to = *steps.from;
+            let asked = self.clock(relay);
+            let write = self.write(&LeaseWrite::renew(self.times(asked)));
+            to.relays[relay].phase = Phase::Publishing { bucket, batch, renewal: Some((write, asked)) };
+            steps.add(Some(relay), "renews while it publishes", to);
+        }
+        let mut to = *steps.from;
+        for message in buckets_of(batch) {
+            to.messages[message].is_published = true;
+        }
+        let has_lapsed = belief.is_none_or(|belief| belief == Belief::Lapsed);
+        if has_lapsed && self.config.has(Guard::DeleteUnderLease) {
+            to.relays[relay].held[at(bucket)] = None;
+            self.turn_over(&mut to, relay, bucket, End::LeaseLost);
+        } else {
+            if has_lapsed {
+                to.wrong = Some("a relay deletes under a lease that has lapsed");
+            }
+            to.relays[relay].phase = Phase::Deleting { bucket, batch };
+        }
+        steps.add(Some(relay), "its publish is acknowledged", to);
+    }
+
+    fn turn_over(&self, state: &mut State, relay: usize, bucket: u8, end: End) {
+        let this = &mut state.relays[relay];
+        if end == End::LeaseLost {
+            this.held[at(bucket)] = None;
+        }
+        if this.mode == Mode::Sweep {
+            this.todo &= !bit(bucket);
+            if end != End::Empty {
+                this.given_up |= bit(bucket);
+            }
+            return self.next_turn(state, relay);
+        }
+        match this.held[at(bucket)].take() {
+            Some(held) => {
+                let write = self.write(&LeaseWrite::Release { read: ticks(held.expires_at) });
+                this.phase = Phase::Releasing { bucket, write, was_emptied: end == End::Empty };
+            }
+            None => self.reread_rest(state, relay),
+        }
+    }
+
+    fn next_turn(&self, state: &mut State, relay: usize) {
+        let this = &mut state.relays[relay];
+        this.phase = match buckets(this.todo).next() {
+            Some(bucket) => Phase::Working { bucket },
+            None => Phase::Probing,
+        };
+    }
+
+    fn reread_rest(&self, state: &mut State, relay: usize) {
+        match state.relays[relay].freed {
+            0 => self.end(state, relay),
+            _ => state.relays[relay].phase = Phase::Rereading,
+        }
+    }
+
+    /// The read after the release (design.md, section 7), and the way back to a claim.
+    fn reread(&self, state: &mut State, relay: usize) {
+        let Some(bucket) = buckets(state.relays[relay].freed).next() else {
+            return self.end(state, relay);
+        };
+        state.relays[relay].freed &= !bit(bucket);
+        match self.batch(state, bucket) {
+            0 => self.reread_rest(state, relay),
+            _ => state.relays[relay].phase = Phase::ReadingToClaim { bucket },
+        }
+    }
+
+    fn probe(&self, state: &mut State, relay: usize) {
+        let this = &state.relays[relay];
+        let pending = self.pending(state) & !this.given_up;
+        let held = held(&this.held);
+        let age = this.last_acquired.map(|last| self.age(relay, last)).unwrap();
+        let is_due = age >= self.options.lease_renew_interval;
+        // As the engine: a bucket that it does not hold is asked for again after a pause, here the shortest there is.
+        let is_short = pending & !held != 0 && !age.is_zero();
+        match pending {
+            0 => self.finish(state, relay),
+            _ if is_due || is_short => self.announce(state, relay, pending),
+            _ => self.work(state, relay, pending),
+        }
+    }
+
+    fn work(&self, state: &mut State, relay: usize, pending: Buckets) {
+        state.relays[relay].todo = pending & held(&state.relays[relay].held);
+        match state.relays[relay].todo {
+            0 => self.finish(state, relay),
+            _ => self.next_turn(state, relay),
+        }
+    }
+
+    pub(crate) fn announce(&self, state: &mut State, relay: usize, pending: Buckets) {
+        let now = self.clock(relay);
+        state.relays[relay].last_acquired = Some(now);
+        state.relays[relay].phase = Phase::Announcing { pending, now };
+    }
+
+    fn read_and_plan(&self, state: &mut State, relay: usize, pending: Buckets) {
+        let times = self.times(state.relays[relay].last_acquired.unwrap());
+        let read = self.coordination(state);
+        let plan = read.plan(self.options.bucket_count, &self.ids[relay], times);
+        let mut round = Round { read: self.fingerprint(&read, times), ..Round::default() };
+        for (of, prune) in read.prunable(times) {
+            let outbox::lease_write::HeartbeatWrite::Prune { read } = prune else { continue };
+            round.prunes[at(self.number(&of))] = Some(time(read));
+        }
+        for bucket in 0..BUCKETS {
+            let name = bucket_of(bucket);
+            let write = if plan.release.contains(&name) {
+                read.version(name).map(|read| LeaseWrite::Release { read })
+            } else if plan.keep.contains(&name) {
+                read.leases.get(&name).and_then(|lease| LeaseWrite::keep(lease, times))
+            } else if plan.claim.contains(&name) && pending & bit(number(bucket)) != 0 {
+                Some(LeaseWrite::claim(read.leases.get(&name), times))
+            } else {
+                None
+            };
+            round.writes[bucket] = write.map(|write| self.write(&write));
+        }
+        self.go_on_acquiring(state, relay, pending, round);
+    }
+
+    fn acquiring(
+        &self,
+        state: &mut State,
+        relay: usize,
+        request: Request,
+        reply: Reply,
+        pending: Buckets,
+        mut round: Round,
+    ) {
+        let item = at(request.item);
+        match (request.write, reply) {
+            (_, Reply::None) => return self.finish(state, relay),
+            (Write::Prune { .. }, _) => round.prunes[item] = None,
+            (Write::Release { .. }, Reply::Again(again)) => round.writes[item] = Some(again),
+            (write, reply) => {
+                round.writes[item] = None;
+                if let Reply::Held(expires_at) = reply {
+                    round.granted[item] = Some(expires_at);
+                }
+                if matches!(write, Write::Release { .. }) && self.config.has(Guard::RereadAfterHandBack) {
+                    state.relays[relay].freed |= bit(request.item);
+                }
+            }
+        }
+        self.go_on_acquiring(state, relay, pending, round);
+    }
+
+    fn go_on_acquiring(&self, state: &mut State, relay: usize, pending: Buckets, round: Round) {
+        state.relays[relay].phase = Phase::Acquiring { pending, round };
+        if state.relays[relay].outstanding(number(relay)).is_some() {
+            return;
+        }
+        let asked = state.relays[relay].last_acquired.unwrap();
+        state.relays[relay].held = [None; BUCKETS];
+        for bucket in 0..BUCKETS {
+            if let Some(expires_at) = round.granted[bucket] {
+                self.hold(state, relay, number(bucket), expires_at, asked);
+            }
+        }
+        self.work(state, relay, pending);
+    }
+
+    /// Ends a sweep's rounds: stop, free, read back, read what was freed.
+    fn finish(&self, state: &mut State, relay: usize) {
+        let this = &mut state.relays[relay];
+        this.freed |= held(&this.held) & !this.given_up;
+        this.todo = 0;
+        this.given_up = 0;
+        if self.config.has(Guard::StopBeforeFreeing) {
+            self.stop(state, relay);
+        } else {
+            self.free(state, relay, 0);
+        }
+    }
+
+    fn stop(&self, state: &mut State, relay: usize) {
+        let now = ticks(self.clock(relay));
+        let this = &mut state.relays[relay];
+        let stamp = this.last_acquired.map_or(now, |last| now.max(ticks(last).next()));
+        this.phase = Phase::Stopping { stamp: time(stamp) };
+    }
+
+    fn free(&self, state: &mut State, relay: usize, pass: u8) {
+        let held = std::mem::take(&mut state.relays[relay].held);
+        let release = |held: Held| self.write(&LeaseWrite::Release { read: ticks(held.expires_at) });
+        let writes = held.map(|held| held.map(release));
+        self.freeing(state, relay, writes, pass);
+    }
+
+    fn freeing(&self, state: &mut State, relay: usize, writes: [Option<Write>; BUCKETS], pass: u8) {
+        let this = &mut state.relays[relay];
+        this.phase = match (writes.iter().any(Option::is_some), this.mode) {
+            (true, _) => Phase::Freeing { writes, pass },
+            // Only where the stop comes after the freeing.
+            (false, Mode::Sweep) => return self.stop(state, relay),
+            (false, _) if pass < PASSES && self.config.has(Guard::ReadBackAfterStop) => {
+                Phase::ReadingBack { pass }
+            }
+            (false, _) => {
+                this.last_acquired = None;
+                return self.reread_rest(state, relay);
+            }
+        };
+    }
+
+    fn read_back(&self, state: &mut State, relay: usize, pass: u8) {
+        let read = self.coordination(state);
+        let mut writes = [None; BUCKETS];
+        for (bucket, write) in writes.iter_mut().enumerate() {
+            let name = bucket_of(bucket);
+            let owner = read.leases.get(&name).and_then(|lease| lease.owner.as_ref());
+            if owner == Some(&self.ids[relay]) {
+                *write = read.version(name).map(|read| self.write(&LeaseWrite::Release { read }));
+                state.relays[relay].freed |= bit(number(bucket));
+            }
+        }
+        let is_clean = writes.iter().all(Option::is_none);
+        self.freeing(state, relay, writes, if is_clean { PASSES } else { pass + 1 });
+    }
+}
+
+fn held(held: &[Option<Held>; BUCKETS]) -> Buckets {
+    (0..BUCKETS).filter(|bucket| held[*bucket].is_some()).map(|bucket| bit(number(bucket))).sum()
+}
+
+/// The messages of a batch.
+fn buckets_of(batch: u8) -> impl Iterator<Item = usize> {
+    (0..8).filter(move |message| batch & (1 << message) != 0)
+}

@@ -1,0 +1,298 @@
+//! A state of the model: small, and equal whenever nothing can tell two states apart.
+//!
+//! Every time is kept relative to now, in ticks; [`State::settle`] gives times that are too old to tell apart from now
+//! their rank instead, which is what makes the states finite though time goes on for ever.
+
+/// Nobody, where a relay's number is expected.
+pub(crate) const NOBODY: u8 = u8::MAX;
+pub(crate) const RELAYS: usize = 3;
+pub(crate) const BUCKETS: usize = 2;
+pub(crate) const MESSAGES: usize = 2;
+/// How many requests may be under way that their senders have given up on, or have sent again.
+pub(crate) const LATE: usize = 2;
+
+/// A time relative to now, in ticks of which [`UNIT`] make one unit of the model's time.
+pub(crate) type Time = i16;
+/// More than the ticks by which a version can move while the clock stands.
+pub(crate) const UNIT: Time = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) leases: [Option<Stored>; BUCKETS],
+    pub(crate) heartbeats: [Option<Heartbeat>; RELAYS],
+    pub(crate) messages: [Message; MESSAGES],
+    pub(crate) relays: [Relay; RELAYS],
+    pub(crate) late: [Option<Request>; LATE],
+    pub(crate) left: Faults,
+    /// What the last step did wrong.
+    pub(crate) wrong: Option<&'static str>,
+    /// Which read the last lease write of each bucket followed from, and of which relay's round.
+    pub(crate) written_after: [u16; BUCKETS],
+}
+
+/// Faults that may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Faults {
+    /// Requests that land after their sender has given up on them, or has sent them again.
+    pub(crate) late: u8,
+    /// Requests or replies that are lost.
+    pub(crate) lost: u8,
+    /// Relays that vanish at any point.
+    pub(crate) crashes: u8,
+    /// Hints that are lost.
+    pub(crate) hints: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stored {
+    pub(crate) owner: u8,
+    pub(crate) expires_at: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Heartbeat {
+    pub(crate) last_seen: Time,
+    pub(crate) stopped_at: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Message {
+    pub(crate) row: Row,
+    pub(crate) hint: Hint,
+    pub(crate) is_published: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Row {
+    NotYet,
+    Waiting,
+    Deleted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Hint {
+    None,
+    UnderWay,
+    Delivered,
+    Lost,
+}
+
+/// A write of a lease, as [`outbox::lease_write::LeaseWrite`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Write {
+    /// `read`: the owner and the expiry.
+    Claim {
+        read: Option<(u8, Time)>,
+        expires_at: Time,
+    },
+    Keep {
+        read: Time,
+        expires_at: Time,
+    },
+    Renew {
+        now: Time,
+        expires_at: Time,
+    },
+    Release {
+        read: Time,
+    },
+    Announce {
+        now: Time,
+    },
+    Stop {
+        stamp: Time,
+    },
+    /// Of the relay whose number is in the request's place of the bucket.
+    Prune {
+        read: Time,
+    },
+}
+
+/// A request on its way to the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Request {
+    pub(crate) relay: u8,
+    /// The bucket whose lease it writes; for a heartbeat, the relay whose.
+    pub(crate) item: u8,
+    pub(crate) write: Write,
+}
+
+/// A lease that a relay believes it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    pub(crate) expires_at: Time,
+    /// The relay's wall clock, read before it asked.
+    pub(crate) asked: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Relay {
+    pub(crate) mode: Mode,
+    pub(crate) phase: Phase,
+    pub(crate) held: [Option<Held>; BUCKETS],
+    /// A sweep's buckets that it still has to work on before it looks again.
+    pub(crate) todo: Buckets,
+    pub(crate) given_up: Buckets,
+    /// Freed, and to be read once more.
+    pub(crate) freed: Buckets,
+    pub(crate) last_acquired: Option<Time>,
+}
+
+/// A set of buckets, by bit.
+pub(crate) type Buckets = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    Hinted,
+    Sweep,
+    /// A sweep whose stop stamp has been acknowledged: from here on like a hinted run.
+    Stopped,
+}
+
+/// What a relay does next, or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    /// Nobody yet; or somebody new, since nothing of its predecessor is left.
+    Free,
+    /// Ended or crashed.
+    Gone,
+    /// To read the coordination partition and claim what is free.
+    ReadingToClaim {
+        bucket: u8,
+    },
+    Claiming {
+        bucket: u8,
+        write: Write,
+        asked: Time,
+    },
+    /// To make sure of its lease and fetch.
+    Working {
+        bucket: u8,
+    },
+    /// To make sure of its lease again and publish `batch`.
+    Fetched {
+        bucket: u8,
+        batch: u8,
+    },
+    /// `batch` 0: before the fetch.
+    Renewing {
+        bucket: u8,
+        batch: u8,
+        write: Write,
+        asked: Time,
+    },
+    Publishing {
+        bucket: u8,
+        batch: u8,
+        renewal: Option<(Write, Time)>,
+    },
+    Deleting {
+        bucket: u8,
+        batch: u8,
+    },
+    Releasing {
+        bucket: u8,
+        write: Write,
+        was_emptied: bool,
+    },
+    Rereading,
+    Probing,
+    Announcing {
+        pending: Buckets,
+        now: Time,
+    },
+    Reading {
+        pending: Buckets,
+    },
+    Acquiring {
+        pending: Buckets,
+        round: Round,
+    },
+    Stopping {
+        stamp: Time,
+    },
+    Freeing {
+        writes: [Option<Write>; BUCKETS],
+        pass: u8,
+    },
+    ReadingBack {
+        pass: u8,
+    },
+}
+
+/// The writes of one round of acquisition that are still to be made, and what those made have given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Round {
+    pub(crate) prunes: [Option<Time>; RELAYS],
+    pub(crate) writes: [Option<Write>; BUCKETS],
+    pub(crate) granted: [Option<Time>; BUCKETS],
+    /// A fingerprint of what was read, where refusals are looked at.
+    pub(crate) read: u16,
+}
+
+impl Relay {
+    pub(crate) const NEW: Self = Self {
+        mode: Mode::Hinted,
+        phase: Phase::Free,
+        held: [None; BUCKETS],
+        todo: 0,
+        given_up: 0,
+        freed: 0,
+        last_acquired: None,
+    };
+
+    pub(crate) fn is_running(&self) -> bool {
+        !matches!(self.phase, Phase::Free | Phase::Gone)
+    }
+
+    /// The buckets that it works on, or will without another look at the table.
+    pub(crate) fn believes_in(&self, bucket: u8) -> bool {
+        match self.phase {
+            Phase::Working { bucket: at }
+            | Phase::Fetched { bucket: at, .. }
+            | Phase::Renewing { bucket: at, .. }
+            | Phase::Publishing { bucket: at, .. }
+            | Phase::Deleting { bucket: at, .. } => at == bucket || self.todo & bit(bucket) != 0,
+            _ => false,
+        }
+    }
+
+    /// The write that it waits for.
+    pub(crate) fn outstanding(&self, relay: u8) -> Option<Request> {
+        let lease = |bucket: u8, write: Write| Some(Request { relay, item: bucket, write });
+        let first = |writes: &[Option<Write>]| {
+            let at = writes.iter().position(Option::is_some)?;
+            lease(u8::try_from(at).unwrap(), writes[at]?)
+        };
+        match &self.phase {
+            Phase::Claiming { bucket, write, .. }
+            | Phase::Renewing { bucket, write, .. }
+            | Phase::Releasing { bucket, write, .. } => lease(*bucket, *write),
+            Phase::Publishing { bucket, renewal: Some((write, _)), .. } => lease(*bucket, *write),
+            Phase::Announcing { now, .. } => lease(relay, Write::Announce { now: *now }),
+            Phase::Stopping { stamp } => lease(relay, Write::Stop { stamp: *stamp }),
+            Phase::Acquiring { round, .. } => {
+                if let Some(of) = round.prunes.iter().position(Option::is_some) {
+                    let read = round.prunes[of]?;
+                    return lease(u8::try_from(of).unwrap(), Write::Prune { read });
+                }
+                first(&round.writes)
+            }
+            Phase::Freeing { writes, .. } => first(writes),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn bit(bucket: u8) -> Buckets {
+    1 << bucket
+}
+
+/// The buckets of a set.
+pub(crate) fn buckets(set: Buckets) -> impl Iterator<Item = u8> {
+    (0..u8::try_from(BUCKETS).unwrap()).filter(move |bucket| set & bit(*bucket) != 0)
+}
+
+pub(crate) fn at(number: u8) -> usize {
+    usize::from(number)
+}
