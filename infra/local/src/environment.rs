@@ -8,7 +8,7 @@ use outbox::{BucketCount, StoreError, SystemClock};
 use outbox_store_dynamodb::{StoreOptions, table};
 use thiserror::Error;
 
-use crate::dynamodb::{AWS_ENDPOINT_URL_DYNAMODB, Database, DatabaseError, ProbeError, check_parts};
+use crate::dynamodb::{AWS_ENDPOINT_URL_DYNAMODB, Database, DatabaseError, ProbeError};
 use crate::functions::{FunctionBinaries, FunctionsError, Profile};
 use crate::kafka::{Broker, BrokerError, BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, RequireError};
 use crate::lambda::{HostError, LambdaHost};
@@ -225,9 +225,7 @@ impl Environment {
 /// A database that keeps the promises that the outbox rests on.
 async fn trusted_database(endpoint: Option<String>) -> Result<Database, EnvironmentError> {
     let database = Database::start(endpoint).await?;
-    if database.is_emulator() {
-        check_parts(&database.client().await, &database.streams_client().await).await?;
-    }
+    database.check().await?;
     Ok(database)
 }
 

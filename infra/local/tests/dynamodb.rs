@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnConsumedCapacity,
     ScalarAttributeType,
 };
-use outbox_local::dynamodb::{Database, Kind, check_parts};
+use outbox_local::dynamodb::{Database, Kind};
 
 async fn create_table(client: &aws_sdk_dynamodb::Client, name: &str) {
     let attribute =
@@ -27,7 +27,7 @@ async fn create_table(client: &aws_sdk_dynamodb::Client, name: &str) {
 async fn the_database_of_the_environment_keeps_its_promises() {
     let database = Database::from_env().await.unwrap();
     println!("database: {}", database.kind());
-    check_parts(&database.client().await, &database.streams_client().await).await.unwrap();
+    database.check().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
-//! An embedded DynamoDB with an outbox, a broker, and functions to invoke.
+//! A DynamoDB with an outbox, a broker, and functions to invoke.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use outbox::{Message, MessageIds, SystemClock};
+use outbox::{BucketCount, Message, MessageIds, SystemClock};
 use outbox_local::dynamodb::Database;
 use outbox_local::functions::{FunctionBinaries, Profile};
 use outbox_local::kafka::{Broker, BrokerOptions, Reader, Record};
@@ -14,13 +14,15 @@ use outbox_store_dynamodb::{StoreOptions, Writer, table};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-pub(crate) const TABLE: &str = "outbox";
 /// What a function has here: enough for every limit of its own to show.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One broker for the whole run: each test has topics of its own. It ends with this process.
 static BROKER: OnceCell<Broker> = OnceCell::const_new();
 static BINARIES: OnceCell<FunctionBinaries> = OnceCell::const_new();
+/// Whether the database keeps its promises. Every test has an embedded one of its own, of the same make, or all have the
+/// one that the environment names: one probe answers for all, and on one that fails no test runs.
+static TRUSTED: OnceCell<()> = OnceCell::const_new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
@@ -30,10 +32,19 @@ pub(crate) enum Function {
 
 pub(crate) const BOTH: [Function; 2] = [Function::Stream, Function::Scheduled];
 
+/// The broker of all tests.
+pub(crate) async fn broker() -> &'static Broker {
+    BROKER
+        .get_or_init(async || Broker::start(BrokerOptions::from_env().unwrap()).await.expect("a broker"))
+        .await
+}
+
 pub(crate) struct Bench {
     pub(crate) database: Database,
     pub(crate) client: Client,
     pub(crate) writer: Writer,
+    /// This test's own, as is the topic: a database and a broker from elsewhere keep those of earlier runs.
+    pub(crate) table: String,
     pub(crate) topic: String,
     binaries: FunctionBinaries,
     variables: BTreeMap<String, String>,
@@ -44,31 +55,31 @@ impl Bench {
     /// An outbox table and the broker.
     pub(crate) async fn new() -> Self {
         let bench = Self::without_table().await;
-        table::create(&bench.client, &StoreOptions::new(TABLE), &SystemClock::new()).await.unwrap();
+        table::create(&bench.client, &StoreOptions::new(&bench.table), &SystemClock::new()).await.unwrap();
         bench
     }
 
     /// The broker, and a database without a table.
     pub(crate) async fn without_table() -> Self {
-        let broker = BROKER
-            .get_or_init(async || Broker::start(BrokerOptions::from_env().unwrap()).await.expect("a broker"));
+        let servers = broker().await.bootstrap_servers().to_owned();
         let binaries =
             BINARIES.get_or_init(async || FunctionBinaries::find_or_build(Profile::Dev).await.unwrap());
-        let servers = broker.await.bootstrap_servers().to_owned();
-        let database = Database::start(None).await.unwrap();
+        let database = Database::from_env().await.unwrap();
+        TRUSTED.get_or_init(async || database.check().await.unwrap()).await;
         let client = database.client().await;
         let ids = MessageIds::from_system();
-        let topic = format!("orders-{}", ids.next_id());
+        let (table, topic) = (format!("outbox-{}", ids.next_id()), format!("orders-{}", ids.next_id()));
         let mut variables = BTreeMap::from([
-            ("OUTBOX_TABLE_NAME".to_owned(), TABLE.to_owned()),
+            ("OUTBOX_TABLE_NAME".to_owned(), table.clone()),
             ("KAFKA_BOOTSTRAP_SERVERS".to_owned(), servers),
         ]);
         variables.extend(database.environment());
         Self {
-            writer: Writer::new(client.clone(), StoreOptions::new(TABLE)),
+            writer: Writer::new(client.clone(), StoreOptions::new(&table)),
             binaries: binaries.await.clone(),
             database,
             client,
+            table,
             topic,
             variables,
             ids,
@@ -90,13 +101,17 @@ impl Bench {
         LambdaHost::start(spec.with_timeout(TIMEOUT).with_freeze_when_idle(true)).unwrap()
     }
 
-    /// Invokes a new process of a function once: the stream's with the given records, the schedule's with its tick.
-    pub(crate) async fn invoke(&self, function: Function, records: &[Value]) -> Outcome {
-        let event = match function {
+    /// What invokes a function: the stream's the given records, the schedule's a tick.
+    pub(crate) fn event(&self, function: Function, records: &[Value]) -> Value {
+        match function {
             Function::Stream => json!({ "Records": records }),
             Function::Scheduled => json!({}),
-        };
-        self.host(function).invoke(&event).await.unwrap()
+        }
+    }
+
+    /// Invokes a new process of a function once.
+    pub(crate) async fn invoke(&self, function: Function, records: &[Value]) -> Outcome {
+        self.host(function).invoke(&self.event(function, records)).await.unwrap()
     }
 
     pub(crate) fn message(&self, key: &str) -> Message {
@@ -110,12 +125,12 @@ impl Bench {
     }
 
     pub(crate) async fn put(&self, item: HashMap<String, AttributeValue>) {
-        self.client.put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
+        self.client.put_item().table_name(&self.table).set_item(Some(item)).send().await.unwrap();
     }
 
     /// The items of one partition, by sort key.
     pub(crate) async fn items(&self, partition: &str) -> BTreeMap<String, HashMap<String, AttributeValue>> {
-        let query = self.client.query().table_name(TABLE).key_condition_expression("PK = :partition");
+        let query = self.client.query().table_name(&self.table).key_condition_expression("PK = :partition");
         let query = query.expression_attribute_values(":partition", AttributeValue::S(partition.to_owned()));
         let items = query.send().await.unwrap().items.unwrap();
         items.into_iter().map(|item| (item["SK"].as_s().unwrap().clone(), item)).collect()
@@ -136,29 +151,44 @@ impl Bench {
         }
     }
 
-    /// The message ids in the topic, in the order of one partition.
+    /// A record of the table's stream, as Lambda gets it.
+    pub(crate) fn record(&self, event: &str, partition: &str, sort: &str) -> Value {
+        let table = &self.table;
+        let stream =
+            format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}/stream/2026-11-30T00:00:00.000");
+        json!({
+            "eventID": "7de3041dd709b024af6f29e4fa13d34c", "eventName": event, "eventVersion": "1.1",
+            "eventSource": "aws:dynamodb", "awsRegion": "us-east-1", "eventSourceARN": stream,
+            "dynamodb": {
+                "ApproximateCreationDateTime": 1_796_037_753,
+                "Keys": {"PK": {"S": partition}, "SK": {"S": sort}},
+                "SequenceNumber": "111", "SizeBytes": 60, "StreamViewType": "KEYS_ONLY"
+            }
+        })
+    }
+
+    /// The record of a message put into a bucket.
+    pub(crate) fn insert(&self, bucket: u32) -> Value {
+        self.record("INSERT", &format!("OUTBOX#MESSAGES#{bucket}"), "0000000000000000001")
+    }
+
+    /// The records in the topic, in the order of one partition.
     pub(crate) async fn records(&self) -> Vec<Record> {
         let servers = &self.variables["KAFKA_BOOTSTRAP_SERVERS"];
         Reader::open(servers, &self.topic).await.unwrap().rest().await.unwrap()
     }
 }
 
-/// A record of the table's stream, as Lambda gets it.
-pub(crate) fn record(event: &str, partition: &str, sort: &str) -> Value {
-    let stream =
-        format!("arn:aws:dynamodb:us-east-1:000000000000:table/{TABLE}/stream/2026-11-30T00:00:00.000");
-    json!({
-        "eventID": "7de3041dd709b024af6f29e4fa13d34c", "eventName": event, "eventVersion": "1.1",
-        "eventSource": "aws:dynamodb", "awsRegion": "us-east-1", "eventSourceARN": stream,
-        "dynamodb": {
-            "ApproximateCreationDateTime": 1_796_037_753, "Keys": {"PK": {"S": partition}, "SK": {"S": sort}},
-            "SequenceNumber": "111", "SizeBytes": 60, "StreamViewType": "KEYS_ONLY"
-        }
-    })
+/// Another key that lives in the same bucket.
+pub(crate) fn neighbour_of(key: &str) -> String {
+    let bucket = |key: &str| BucketCount::DEFAULT.of_key(key.as_bytes());
+    let mut others = (0..).map(|n: u32| format!("other-{n}"));
+    others.find(|other| bucket(other) == bucket(key)).unwrap()
 }
 
-pub(crate) fn insert(bucket: u32) -> Value {
-    record("INSERT", &format!("OUTBOX#MESSAGES#{bucket}"), "0000000000000000001")
+/// Whether a function has printed a line with all these texts.
+pub(crate) fn logged(host: &LambdaHost, texts: &[&str]) -> bool {
+    host.logs().iter().any(|line| texts.iter().all(|text| line.text.contains(text)))
 }
 
 /// The type and the text of a function error.

@@ -1,6 +1,6 @@
 //! Variables that are missing, malformed or misspelt: every invocation says which.
 
-use crate::bench::{BOTH, Bench, function_error, insert};
+use crate::bench::{BOTH, Bench, function_error};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_variable_is_named_by_every_invocation() {
@@ -17,7 +17,7 @@ async fn a_bad_variable_is_named_by_every_invocation() {
         let mut bench = Bench::without_table().await;
         bench.set(name, value);
         for function in BOTH {
-            let outcome = bench.invoke(function, &[insert(4)]).await;
+            let outcome = bench.invoke(function, &[bench.insert(4)]).await;
             let (error_type, message) = function_error(&outcome);
             assert_eq!(error_type, "Outbox.Misconfigured", "{name}");
             assert!(message.contains(name), "{name}: {message}");

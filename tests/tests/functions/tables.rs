@@ -7,16 +7,16 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
 
-use crate::bench::{BOTH, Bench, Function, TABLE, assert_no_failure, function_error, ids, insert};
+use crate::bench::{BOTH, Bench, Function, assert_no_failure, function_error, ids, logged, neighbour_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_table_is_named() {
     let bench = Bench::without_table().await;
     for function in BOTH {
-        let outcome = bench.invoke(function, &[insert(4)]).await;
+        let outcome = bench.invoke(function, &[bench.insert(4)]).await;
         let (error_type, message) = function_error(&outcome);
         assert_eq!(error_type, "Outbox.Misconfigured");
-        assert!(message.contains("OUTBOX_TABLE_NAME") && message.contains(TABLE), "{message}");
+        assert!(message.contains("OUTBOX_TABLE_NAME") && message.contains(&bench.table), "{message}");
     }
 }
 
@@ -25,11 +25,12 @@ async fn a_table_with_other_keys_is_named() {
     let bench = Bench::without_table().await;
     let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S);
     let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash);
-    let create = bench.client.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
+    let create =
+        bench.client.create_table().table_name(&bench.table).billing_mode(BillingMode::PayPerRequest);
     let create = create.attribute_definitions(id.build().unwrap()).key_schema(key.build().unwrap());
     create.send().await.unwrap();
     for function in BOTH {
-        let outcome = bench.invoke(function, &[insert(4)]).await;
+        let outcome = bench.invoke(function, &[bench.insert(4)]).await;
         let (error_type, message) = function_error(&outcome);
         assert_eq!(error_type, "Outbox.Misconfigured");
         assert!(message.contains("OUTBOX_PARTITION_KEY_ATTRIBUTE"), "{message}");
@@ -45,7 +46,7 @@ async fn another_bucket_count_stops_its_bucket_and_no_other() {
     stamped.insert("BucketCount".to_owned(), AttributeValue::N("12".to_owned()));
     bench.put(stamped).await;
     for function in BOTH {
-        let outcome = bench.invoke(function, &[insert(3), insert(4)]).await;
+        let outcome = bench.invoke(function, &[bench.insert(3), bench.insert(4)]).await;
         let (error_type, message) = function_error(&outcome);
         assert_eq!(error_type, "Outbox.Misconfigured");
         assert!(message.contains("OUTBOX_BUCKET_COUNT=8") && message.contains("count of 12"), "{message}");
@@ -59,28 +60,20 @@ async fn another_bucket_count_stops_its_bucket_and_no_other() {
 async fn a_malformed_item_holds_back_its_key_and_no_other() {
     let bench = Bench::new().await;
     // Both keys live in bucket 4; the second message of the first key must wait for the first.
-    let other = (22..).map(|n: u32| n.to_string());
-    let other =
-        other.into_iter().find(|key| outbox::BucketCount::DEFAULT.of_key(key.as_bytes()).number() == 4);
     bench.enqueue("21").await;
     bench.enqueue("21").await;
-    let free = bench.enqueue(&other.unwrap()).await;
+    let free = bench.enqueue(&neighbour_of("21")).await;
     let mut bad: HashMap<_, _> = bench.items("OUTBOX#MESSAGES#4").await.into_values().next().unwrap();
     bad.insert("Headers".to_owned(), AttributeValue::B(Blob::new([1, 255, 255, 255, 255])));
     bench.put(bad).await;
 
     let host = bench.host(Function::Stream);
-    let event = serde_json::json!({ "Records": [insert(4)] });
+    let event = serde_json::json!({ "Records": [bench.insert(4)] });
     assert_no_failure(&host.invoke(&event).await.unwrap());
     assert_eq!(ids(&bench.records().await), [free.id.to_string()]);
     assert_eq!(bench.waiting(4).await, 2);
     bench.assert_released().await;
-    let named = |line: &outbox_local::lambda::LogLine| {
-        line.text.contains("0000000000000000001")
-            && line.text.contains("header")
-            && line.text.contains("bucket 4")
-    };
-    assert!(host.logs().iter().any(named), "{:?}", host.logs());
+    assert!(logged(&host, &["0000000000000000001", "header", "bucket 4"]), "{:#?}", host.logs());
     // A sweep has the same to say, and is no failure.
     assert!(bench.invoke(Function::Scheduled, &[]).await.is_response());
 }

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use outbox_local::lambda::{LambdaHost, Outcome};
-use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::bench::{Bench, Function, TIMEOUT, assert_no_failure, function_error, insert};
+use crate::bench::{Bench, Function, TIMEOUT, assert_no_failure, function_error, logged};
 
 /// An address at which nobody listens: taken, and given up again.
 async fn closed_port() -> String {
@@ -27,23 +26,12 @@ async fn silent_port() -> (String, tokio::task::JoinHandle<()>) {
     (address, accepting)
 }
 
-fn event(function: Function) -> Value {
-    match function {
-        Function::Stream => json!({ "Records": [insert(4)] }),
-        Function::Scheduled => json!({}),
-    }
-}
-
 /// Invokes and checks that the function ended by itself, with time to spare.
-async fn in_time(host: &LambdaHost, function: Function) -> Outcome {
+async fn in_time(bench: &Bench, host: &LambdaHost, function: Function) -> Outcome {
     let started = Instant::now();
-    let outcome = host.invoke(&event(function)).await.unwrap();
+    let outcome = host.invoke(&bench.event(function, &[bench.insert(4)])).await.unwrap();
     assert!(started.elapsed() < TIMEOUT - Duration::from_secs(1), "{:?}: {outcome}", started.elapsed());
     outcome
-}
-
-fn logged(host: &LambdaHost, texts: &[&str]) -> bool {
-    host.logs().iter().any(|line| texts.iter().all(|text| line.text.contains(text)))
 }
 
 async fn broker_at(address: &str, said: &str) {
@@ -52,12 +40,12 @@ async fn broker_at(address: &str, said: &str) {
     bench.set("KAFKA_BOOTSTRAP_SERVERS", address);
 
     let host = bench.host(Function::Stream);
-    assert_no_failure(&in_time(&host, Function::Stream).await);
+    assert_no_failure(&in_time(&bench, &host, Function::Stream).await);
     assert!(logged(&host, &[address, said, "a bucket was not drained"]), "{:#?}", host.logs());
     bench.assert_released().await;
 
     let host = bench.host(Function::Scheduled);
-    let outcome = in_time(&host, Function::Scheduled).await;
+    let outcome = in_time(&bench, &host, Function::Scheduled).await;
     let (error_type, message) = function_error(&outcome);
     assert_eq!(error_type, "Outbox.Unavailable");
     assert!(message.contains(address) && message.contains(said), "{message}");
@@ -84,13 +72,13 @@ async fn a_table_that_cannot_be_reached() {
         let mut bench = Bench::new().await;
         bench.set("AWS_ENDPOINT_URL_DYNAMODB", &format!("http://{address}"));
         let host = bench.host(Function::Stream);
-        assert_no_failure(&in_time(&host, Function::Stream).await);
-        assert!(logged(&host, &["outbox", "claim failed"]), "{:#?}", host.logs());
+        assert_no_failure(&in_time(&bench, &host, Function::Stream).await);
+        assert!(logged(&host, &[&bench.table, "claim failed"]), "{:#?}", host.logs());
         let host = bench.host(Function::Scheduled);
-        let outcome = in_time(&host, Function::Scheduled).await;
+        let outcome = in_time(&bench, &host, Function::Scheduled).await;
         let (error_type, message) = function_error(&outcome);
         assert_eq!(error_type, "Outbox.Unavailable");
-        assert!(message.contains("table \"outbox\""), "{message}");
+        assert!(message.contains(&format!("table {:?}", bench.table)), "{message}");
     }
     accepting.abort();
 }

@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 
 use super::error::DatabaseError;
 use super::meter::{Meter, Usage};
+use super::probe::{ProbeError, check_parts};
 use super::proxy;
 
 /// The SDK's own variable for another DynamoDB, read here and by the functions.
@@ -129,9 +130,19 @@ impl Database {
         &self.kind
     }
 
-    /// Whether it stands in for AWS, so that its promises have to be [checked](super::check_parts).
+    /// Whether it stands in for AWS, so that its promises have to be [checked](Self::check).
     pub fn is_emulator(&self) -> bool {
         self.runtime.is_some()
+    }
+
+    /// Tries the promises that the outbox rests on, unless this is AWS itself: see [`check_parts`].
+    ///
+    /// Every suite asks this before it rests on an emulator.
+    pub async fn check(&self) -> Result<(), ProbeError> {
+        if !self.is_emulator() {
+            return Ok(());
+        }
+        check_parts(&self.client().await, &self.streams_client().await).await
     }
 
     /// The URL that clients and functions are to use: the counting proxy's, where there is one.
