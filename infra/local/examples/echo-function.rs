@@ -3,7 +3,7 @@
 //! `{"do": "echo" | "error" | "panic" | "hang" | "exit" | "sleep" | "print", "value": ...}`.
 //!
 //! An event with `Records` is a batch of a stream: it prints the sort keys, and reports the record with the sort
-//! key `FAIL` as failed, `FAIL_TIMES` times.
+//! key `FAIL` as failed, `FAIL_TIMES` times. A batch with the sort key `HANG` it never answers.
 //!
 //! With `INIT=error`, `exit` or `hang` in its environment it does not even come to ask for an event.
 
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Error> {
 
 async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
     if let Some(records) = event.payload["Records"].as_array() {
-        return Ok(handle_batch(records));
+        return Ok(handle_batch(records).await);
     }
     let value = event.payload["value"].clone();
     match event.payload["do"].as_str() {
@@ -63,11 +63,14 @@ async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
 
 static FAILED_TIMES: AtomicU64 = AtomicU64::new(0);
 
-fn handle_batch(records: &[Value]) -> Value {
+async fn handle_batch(records: &[Value]) -> Value {
     let sort_key = |record: &Value| record["dynamodb"]["Keys"]["SK"]["S"].as_str().unwrap_or("?").to_owned();
     let sort_keys: Vec<_> = records.iter().map(sort_key).collect();
     println!("batch: {}", sort_keys.join(" "));
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    if sort_keys.contains(&variable("HANG")) {
+        std::future::pending::<()>().await;
+    }
     let failing = records.iter().find(|record| sort_key(record) == variable("FAIL"));
     let times: u64 = variable("FAIL_TIMES").parse().unwrap_or(0);
     match failing {

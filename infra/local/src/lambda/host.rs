@@ -174,8 +174,9 @@ impl LambdaHost {
         }
     }
 
-    /// Kills every process (SIGKILL), waits for their ends and says how many there were. The events that
-    /// were running end as [`Outcome::Crashed`]; the next ones start new processes.
+    /// Kills every process (SIGKILL), waits for their ends and says how many died of it: not counted are those
+    /// that had ended already, or ended by themselves meanwhile. The events that were running end as
+    /// [`Outcome::Crashed`]; the next ones start new processes.
     pub async fn kill_all(&self) -> usize {
         self.handle.inner.kill_all().await
     }
@@ -334,14 +335,17 @@ impl Inner {
 
     async fn kill_all(&self) -> usize {
         let mut processes = self.table.all();
+        // One that has ended stays in the table for a moment.
+        processes.retain(|process| process.exit().is_none());
         // All signals first: none waits for another's end.
         for process in &processes {
             process.kill();
         }
+        let mut killed = 0;
         for process in &mut processes {
-            process.kill_and_wait().await;
+            killed += usize::from(process.kill_and_wait().await.is_kill());
         }
-        processes.len()
+        killed
     }
 
     fn stop(&self) {

@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// What the function made of an event.
@@ -105,6 +106,13 @@ pub struct Exit {
     pub code: Option<i32>,
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
+}
+
+impl Exit {
+    /// Whether SIGKILL ended it.
+    pub(super) fn is_kill(self) -> bool {
+        self.signal == Some(Signal::SIGKILL as i32)
+    }
 }
 
 impl From<ExitStatus> for Exit {
