@@ -126,6 +126,8 @@ impl Drop for Guarded {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn alive(id: u32) -> bool {
@@ -179,9 +181,13 @@ mod tests {
         let mut exit = command("sh", Some(dir.path()));
         exit.args(["-c", "exit 7"]);
         let mut child = Guarded::spawn(exit).unwrap();
+        // A second end of its pipe, which breaks when the watcher, its only reader, has ended.
+        let pipe = child.pipe.as_ref().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let mut pipe = std::fs::File::from(pipe);
         let status = child.wait(Duration::from_secs(10)).await.unwrap().unwrap();
         assert_eq!(status.code(), Some(7));
         drop(child);
+        until("the watcher is gone", || pipe.write_all(b"\n").is_err()).await;
         assert!(dir.path().exists());
     }
 }

@@ -122,6 +122,7 @@ async fn killing_both_functions_ten_times_loses_nothing_and_keeps_the_order() {
     println!("{report}\n{rounds:?}, {} invocations ended in flight", killer.ended_in_flight);
 
     assert!(report.holds());
+    assert_eq!(report.verdict.placed, 2_000);
     assert_eq!(u32::try_from(rounds.len()).unwrap(), ROUNDS);
     for round in &rounds {
         assert!(round.killed > 0, "nothing was there to be killed: {rounds:?}");

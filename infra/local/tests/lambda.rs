@@ -196,10 +196,12 @@ async fn a_process_frozen_and_thawed_in_time_answers() {
     let host = start(echo());
     let running = tokio::spawn({
         let host = host.clone();
-        async move { response(&host, json!({"do": "sleep", "value": 50})).await }
+        async move { response(&host, json!({"do": "sleep", "value": 500})).await }
     });
     let pid = invoking_pid(&host).await;
     assert!(host.freeze(pid).await);
+    assert_eq!(state_of(pid), Some('T'));
+    assert!(!running.is_finished(), "it was to be frozen before its answer");
     assert!(host.thaw(pid).await);
     assert_eq!(pid_of(&running.await.unwrap()), pid);
 }

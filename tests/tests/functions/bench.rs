@@ -140,9 +140,11 @@ impl Bench {
         self.items(&format!("OUTBOX#MESSAGES#{bucket}")).await.len()
     }
 
-    /// Nobody owns a bucket, and every relay that announced itself has stopped.
+    /// Somebody had a bucket, nobody owns one, and every relay that announced itself has stopped.
     pub(crate) async fn assert_released(&self) {
-        for (sort, item) in self.items("OUTBOX#COORDINATION").await {
+        let items = self.items("OUTBOX#COORDINATION").await;
+        assert!(items.keys().any(|sort| sort.starts_with("LEASE#")), "no bucket was ever leased");
+        for (sort, item) in items {
             assert!(!item.contains_key("Owner"), "{sort} is still owned");
             assert!(
                 !sort.starts_with("RELAY#") || item.contains_key("StoppedAtUtc"),

@@ -36,3 +36,28 @@ pub(super) async fn count(client: &Client, options: &StoreOptions) -> Result<u64
     });
     Ok(try_join_all(buckets).await?.iter().sum())
 }
+
+#[cfg(test)]
+mod tests {
+    use outbox::{Message, MessageIds, SystemClock};
+    use outbox_store_dynamodb::{Writer, table};
+
+    use super::*;
+    use crate::dynamodb::Database;
+
+    #[tokio::test]
+    async fn the_messages_of_all_buckets_are_counted_and_nothing_else() {
+        let database = Database::start(None).await.unwrap();
+        let client = database.client().await;
+        let options = StoreOptions::new("orders").with_key_prefix("OTHER");
+        table::create(&client, &options, &SystemClock::new()).await.unwrap();
+        assert_eq!(count(&client, &options).await.unwrap(), 0);
+        let ids = MessageIds::from_system();
+        // Eight keys are in more than one bucket.
+        let messages: Vec<_> = (0..8)
+            .map(|n: u32| Message::new(ids.next_id(), "topic").with_key(n.to_string()).with_value("v"))
+            .collect();
+        Writer::new(client.clone(), options.clone()).enqueue(&messages).await.unwrap();
+        assert_eq!(count(&client, &options).await.unwrap(), 8);
+    }
+}

@@ -271,7 +271,9 @@ mod tests {
     #[test]
     fn everything_listens_on_the_loopback_address() {
         let text = properties(1, 2, Path::new("/data"));
-        for line in text.lines().filter(|line| line.contains("://")) {
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("://")).collect();
+        assert_eq!(lines.len(), 2, "listeners and advertised.listeners: {text}");
+        for line in lines {
             assert!(line.split(',').all(|listener| listener.contains("://127.0.0.1:")), "{line}");
         }
     }
