@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lambda_runtime::Context;
-use outbox::{Budget, Chance, Clock, Relay, RelayId};
+use outbox::relay::BucketReport;
+use outbox::{BucketEnd, Budget, Chance, Clock, OutboxStore, Publisher, Relay, RelayId, RunReport};
 
 use crate::TableIdentity;
 
@@ -15,6 +16,8 @@ use crate::TableIdentity;
 pub struct App<S, P> {
     /// The engine.
     pub relay: Relay<S, P>,
+    /// The outbox's logical name.
+    pub name: String,
     /// What tells this outbox's records from others.
     pub table: TableIdentity,
     /// The clocks.
@@ -23,11 +26,33 @@ pub struct App<S, P> {
     pub chance: Chance,
 }
 
-impl<S, P> App<S, P> {
+impl<S: OutboxStore, P: Publisher> App<S, P> {
     /// The time this invocation has: its deadline is read here, once, and counted on the monotonic clock from then on.
     pub(crate) fn budget(&self, context: &Context) -> Budget {
         let left = context.deadline.saturating_sub(self.clock.now_utc().unix_millis());
         Budget::new(Arc::clone(&self.clock), Duration::from_millis(left))
+    }
+
+    /// One line that says what a run did.
+    pub(crate) fn log_run(&self, what: &str, id: &RelayId, report: &RunReport, budget: &Budget) {
+        let total = |of: fn(&BucketReport) -> u64| report.buckets.values().map(of).sum::<u64>();
+        let waiting = report.buckets.values().filter(|bucket| bucket.end == BucketEnd::Waiting).count();
+        let left = budget.remaining().unwrap_or_default();
+        tracing::info!(
+            outbox = self.name,
+            relay = %id,
+            buckets = report.buckets.len(),
+            held_elsewhere = report.held_elsewhere.len(),
+            acknowledged = report.acknowledged(),
+            deleted = report.deleted(),
+            failed = total(|bucket| bucket.failed),
+            malformed = total(|bucket| bucket.malformed),
+            buckets_with_waiting_keys = waiting,
+            refused_writes = report.refused_writes,
+            clock_behind = report.clock_behind,
+            remaining_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            "{what}"
+        );
     }
 
     /// A relay id for this invocation only: a thawed process must not be taken for the owner it was.

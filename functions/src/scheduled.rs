@@ -18,16 +18,7 @@ pub async fn scheduled<S: OutboxStore, P: Publisher>(
     let budget = app.budget(&event.context);
     let id = app.relay_id("sweep");
     let report = app.relay.sweep(&id, &budget).await;
-    tracing::info!(
-        relay = %id,
-        buckets = report.buckets.len(),
-        held_elsewhere = report.held_elsewhere.len(),
-        acknowledged = report.acknowledged(),
-        deleted = report.deleted(),
-        clock_behind = report.clock_behind,
-        remaining_ms = u64::try_from(budget.remaining().as_millis()).unwrap_or(u64::MAX),
-        "sweep ended"
-    );
+    app.log_run("sweep ended", &id, &report, &budget);
     if let Some(error) = report.misconfiguration() {
         return Err(FunctionError::misconfigured(error));
     }

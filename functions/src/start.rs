@@ -19,6 +19,7 @@ pub async fn start(settings: Settings) -> Result<App<DynamoDbStore, KafkaPublish
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance = Chance::from_system();
     let table = TableIdentity::from(&config.store);
+    let name = config.relay.name.clone();
     let store = DynamoDbStore::new(
         aws_sdk_dynamodb::Client::new(&aws),
         config.store,
@@ -27,7 +28,7 @@ pub async fn start(settings: Settings) -> Result<App<DynamoDbStore, KafkaPublish
     );
     let publisher = KafkaPublisher::new(config.kafka);
     let publisher = publisher.map_err(|error| FunctionError::misconfigured(&error))?;
-    let relay = Relay::new(store, publisher, config.relay, Arc::clone(&clock));
+    let relay = Relay::new(store, publisher, config.relay, Arc::clone(&clock), chance.clone());
     let relay = relay.map_err(|error| FunctionError::misconfigured(&error))?;
-    Ok(App { relay, table, clock, chance })
+    Ok(App { relay, name, table, clock, chance })
 }

@@ -23,15 +23,7 @@ pub async fn stream<S: OutboxStore, P: Publisher>(
     if !hints.buckets.is_empty() {
         let id = app.relay_id("stream");
         let report = app.relay.hinted(&id, &hints.buckets, &budget).await;
-        tracing::info!(
-            relay = %id,
-            buckets = report.buckets.len(),
-            held_elsewhere = report.held_elsewhere.len(),
-            acknowledged = report.acknowledged(),
-            deleted = report.deleted(),
-            remaining_ms = u64::try_from(budget.remaining().as_millis()).unwrap_or(u64::MAX),
-            "hinted run ended"
-        );
+        app.log_run("hinted run ended", &id, &report, &budget);
         if let Some(error) = report.misconfiguration() {
             return Err(FunctionError::misconfigured(error));
         }

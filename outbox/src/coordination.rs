@@ -38,6 +38,8 @@ pub struct HeartbeatRecord {
 pub struct Coordination {
     /// The leases. A bucket without one is free.
     pub leases: BTreeMap<Bucket, LeaseRecord>,
+    /// Buckets whose lease record cannot be read: nobody's to claim until somebody has looked at it.
+    pub unreadable: BTreeSet<Bucket>,
     /// The heartbeats. An owner without one (a hinted run) holds its leases, but is no member.
     pub heartbeats: BTreeMap<RelayId, HeartbeatRecord>,
 }
@@ -62,13 +64,29 @@ impl Coordination {
             owner: lease.owner.clone().filter(|_| lease.expires_at.is_some()),
             expired: lease.has_expired(times.now),
         };
-        let leases = self.leases.iter().map(|(bucket, lease)| (*bucket, state(lease))).collect();
+        let leases = self.leases.iter().map(|(bucket, lease)| (*bucket, state(lease)));
+        // Held by nobody who is a member: neither free nor anybody's to keep.
+        let nobody = RelayId::new("(unreadable)");
+        let unreadable = self
+            .unreadable
+            .iter()
+            .map(|bucket| (*bucket, LeaseState { owner: nobody.clone(), expired: false }));
+        let leases = leases.chain(unreadable).collect();
         lease_plan::plan(bucket_count, &self.active(times.now, times.duration), relay, &leases)
     }
 
     /// Whether anybody may claim `bucket`.
     pub fn is_free(&self, bucket: Bucket, now: Ticks) -> bool {
-        self.leases.get(&bucket).is_none_or(|lease| lease.owner.is_none() || lease.has_expired(now))
+        !self.unreadable.contains(&bucket)
+            && self.leases.get(&bucket).is_none_or(|lease| lease.owner.is_none() || lease.has_expired(now))
+    }
+
+    /// The buckets that nobody holds and that `plan` does not claim: another relay's, by the plan.
+    pub fn available(&self, bucket_count: BucketCount, plan: &LeasePlan, now: Ticks) -> BTreeSet<Bucket> {
+        let left = |bucket: &Bucket| {
+            self.is_free(*bucket, now) && !plan.claim.contains(bucket) && !plan.keep.contains(bucket)
+        };
+        bucket_count.buckets().filter(left).collect()
     }
 
     /// The expiry that is stored for `bucket`: the version that the next write of its lease is conditional on.
@@ -106,7 +124,7 @@ mod tests {
 
     fn one_lease(owner: Option<&str>, expires_at: Option<Ticks>) -> Coordination {
         let lease = LeaseRecord { owner: owner.map(relay), expires_at };
-        Coordination { leases: [(Bucket::new(0), lease)].into(), heartbeats: BTreeMap::new() }
+        Coordination { leases: [(Bucket::new(0), lease)].into(), ..Coordination::default() }
     }
 
     #[test]
@@ -139,7 +157,7 @@ mod tests {
             (relay("silent"), heartbeat(NOW.minus(DURATION * 10).next(), None)),
             (relay("crashed"), heartbeat(NOW.minus(DURATION * 10), None)),
         ];
-        let read = Coordination { leases: BTreeMap::new(), heartbeats: heartbeats.into() };
+        let read = Coordination { heartbeats: heartbeats.into(), ..Coordination::default() };
         let pruned: Vec<_> = read.prunable(LeaseTimes { now: NOW, duration: DURATION });
         let expected = |id, before| (relay(id), HeartbeatWrite::Prune { read: NOW.minus(before) });
         assert_eq!(pruned, [expected("crashed", DURATION * 10), expected("stopped", DURATION)]);
@@ -160,7 +178,7 @@ mod tests {
             (relay("stopped"), heartbeat(NOW, Some(NOW))),
             (relay("silent"), heartbeat(NOW.minus(DURATION), None)),
         ];
-        let read = Coordination { leases: BTreeMap::new(), heartbeats: heartbeats.into() };
+        let read = Coordination { heartbeats: heartbeats.into(), ..Coordination::default() };
         assert_eq!(read.active(NOW, DURATION), [relay("ahead"), relay("alive")].into());
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::{BucketCount, RelayId};
 
@@ -53,4 +54,48 @@ pub fn ranges(shares: &BTreeMap<RelayId, u32>) -> BTreeMap<RelayId, Range<u32>> 
 /// relay with a share, and for one that is not active.
 pub fn standby_rank(shares: &BTreeMap<RelayId, u32>, relay: &RelayId) -> Option<usize> {
     shares.iter().filter(|(_, share)| **share == 0).position(|(standby, _)| standby == relay)
+}
+
+/// Whether a relay without a share may answer its own acquisition with nothing, without touching the store: it waits
+/// further back than one standby for each bucket, so that nothing that frees up will be its to take, and it will be
+/// heard again within three quarters of a lease duration, so that it stays counted.
+///
+/// `rank` is its [`standby_rank`] as of its last acquisition, `since_heartbeat` how long ago it announced itself, and
+/// `until_next` when it would acquire next.
+pub fn may_stay_silent(
+    rank: Option<usize>,
+    bucket_count: BucketCount,
+    since_heartbeat: Duration,
+    until_next: Duration,
+    lease_duration: Duration,
+) -> bool {
+    let standbys = usize::try_from(bucket_count.get()).unwrap_or(usize::MAX);
+    rank.is_some_and(|rank| rank >= standbys)
+        && since_heartbeat.saturating_add(until_next) <= lease_duration.saturating_mul(3) / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_relays_far_back_stay_silent_and_not_for_long() {
+        let (interval, duration) = (Duration::from_secs(10), Duration::from_secs(30));
+        let silent = |rank, since| {
+            may_stay_silent(rank, BucketCount::DEFAULT, Duration::from_secs(since), interval, duration)
+        };
+        assert!(!silent(None, 0), "a relay with a share");
+        assert!(!silent(Some(7), 0), "the next in line");
+        assert!(silent(Some(8), 10));
+        assert!(!silent(Some(8), 13), "peers would stop counting it");
+    }
+
+    #[test]
+    fn a_newcomer_whose_id_sorts_first_takes_nothing_from_a_fair_split() {
+        let relay = |id: &str| RelayId::new(id).unwrap();
+        let active = [relay("a"), relay("m"), relay("n"), relay("o")].into();
+        let held = [(relay("m"), 1), (relay("n"), 1), (relay("o"), 1)].into();
+        let shares = shares(BucketCount::new(3).unwrap(), &active, &held);
+        assert_eq!(shares[&relay("a")], 0);
+    }
 }

@@ -7,6 +7,7 @@
 //! This crate knows no database and no broker. Stores implement [`store::OutboxStore`], publishers implement
 //! [`publisher::Publisher`]. Time, chance and identity are passed in.
 
+pub mod backoff;
 pub mod bucket;
 pub mod clock;
 pub mod concurrently;
@@ -20,6 +21,7 @@ pub mod lease_plan;
 pub mod lease_write;
 pub mod memory;
 pub mod message;
+pub mod notify;
 pub mod options;
 pub mod publisher;
 pub mod relay;
@@ -27,15 +29,17 @@ pub mod settings;
 pub mod store;
 pub mod ticks;
 
+pub use backoff::Backoff;
 pub use bucket::{Bucket, BucketCount};
 pub use clock::{Clock, Monotonic, SystemClock, TokioClock};
 pub use error::{Chain, StoreError, StoreErrorKind};
 pub use headers::Header;
 pub use ids::{Chance, MessageId, MessageIds, RelayId};
 pub use message::{Message, MessageError};
+pub use notify::{HintBroadcast, InProcessHints, Notifier};
 pub use options::{PoisonPolicy, RelayOptions};
 pub use publisher::{Outcome, PublishError, PublishErrorKind, Publisher};
-pub use relay::{BucketEnd, Budget, Relay, RunReport};
+pub use relay::{BucketEnd, Budget, Continuous, Relay, RunReport};
 pub use settings::{SettingError, Settings};
 pub use store::{Lease, LeaseTimes, OutboxStore};
 pub use ticks::Ticks;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::coordination::Coordination;
+use crate::coordination::{Coordination, LeaseRecord};
 use crate::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
 use crate::store::{
-    AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, OutboxStore, Stored,
+    AcquireRequest, Acquired, Backlog, BacklogMetrics, Claimed, FetchRequest, Fetched, LeaseOwnership,
+    LeaseRenewal, NamedClaims, OutboxStore, Stored,
 };
 use crate::{Bucket, BucketCount, Lease, LeaseTimes, Message, RelayId, StoreError, StoreErrorKind, Ticks};
 
@@ -17,11 +18,27 @@ use crate::{Bucket, BucketCount, Lease, LeaseTimes, Message, RelayId, StoreError
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
+    capabilities: Capabilities,
+}
+
+/// What the store can do besides the four methods; everything, unless it is made with less.
+#[derive(Clone, Copy, Debug)]
+struct Capabilities {
+    individually: bool,
+    renewal: bool,
+    ownership: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self { individually: true, renewal: true, ownership: true }
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     messages: BTreeMap<Bucket, BTreeMap<i64, Stored<i64>>>,
+    created: BTreeMap<i64, Ticks>,
     last_sequence: i64,
     coordination: Coordination,
     writes: u64,
@@ -48,7 +65,8 @@ impl MemoryStore {
         let mut state = self.lock();
         state.last_sequence += 1;
         let row = state.last_sequence;
-        state.messages.entry(bucket).or_default().insert(row, Stored { row, message: Ok(message) });
+        let stored = Stored { row, size: message.size(), message: Ok(message) };
+        state.messages.entry(bucket).or_default().insert(row, stored);
         Ok(())
     }
 
@@ -57,7 +75,36 @@ impl MemoryStore {
         let mut state = self.lock();
         state.last_sequence += 1;
         let row = state.last_sequence;
-        state.messages.entry(bucket).or_default().insert(row, Stored { row, message });
+        let size = message.as_ref().map_or(0, Message::size);
+        state.messages.entry(bucket).or_default().insert(row, Stored { row, size, message });
+    }
+
+    /// Dates the message that was added last, for those who ask how old the backlog is.
+    pub fn date_last(&self, created: Ticks) {
+        let mut state = self.lock();
+        let row = state.last_sequence;
+        state.created.insert(row, created);
+    }
+
+    /// The same outbox, as a store that can only delete a prefix of what it fetched.
+    #[must_use]
+    pub fn deleting_prefixes_only(mut self) -> Self {
+        self.capabilities.individually = false;
+        self
+    }
+
+    /// The same outbox, as a store that cannot renew a lease.
+    #[must_use]
+    pub fn without_renewal(mut self) -> Self {
+        self.capabilities.renewal = false;
+        self
+    }
+
+    /// The same outbox, as a store that can neither claim by name nor give a lease up: the four methods alone.
+    #[must_use]
+    pub fn without_ownership(mut self) -> Self {
+        self.capabilities.ownership = false;
+        self
     }
 
     /// How many messages wait.
@@ -142,16 +189,18 @@ impl OutboxStore for MemoryStore {
             state.write_heartbeat(&pruned, prune);
         }
         let plan = read.plan(request.bucket_count, relay, times);
-        for bucket in &plan.release {
+        let mut acquired = Acquired { standby_rank: plan.standby_rank, ..Acquired::default() };
+        acquired.excess = plan.release.intersection(request.busy).copied().collect();
+        for bucket in plan.release.difference(request.busy) {
             if let Some(expires_at) = read.version(*bucket) {
                 state.release(relay, &[Lease { bucket: *bucket, expires_at }]);
             }
         }
-        let mut acquired = Acquired { standby_rank: plan.standby_rank, ..Acquired::default() };
-        for bucket in &plan.keep {
+        for bucket in plan.keep.difference(request.busy) {
             let keep = read.leases.get(bucket).and_then(|lease| LeaseWrite::keep(lease, times));
             acquired.note(keep.and_then(|keep| state.write_lease(relay, *bucket, &keep)));
         }
+        acquired.available = read.available(request.bucket_count, &plan, times.now);
         for bucket in plan.claim.intersection(request.wanted) {
             let claim = LeaseWrite::claim(read.leases.get(bucket), times);
             acquired.note(state.write_lease(relay, *bucket, &claim));
@@ -170,12 +219,27 @@ impl OutboxStore for MemoryStore {
         let Some(messages) = state.messages.get(&request.bucket) else {
             return Ok(Fetched { messages: Vec::new(), more: false, fault: None });
         };
-        let first = messages.values().take(request.max_messages).cloned().collect();
-        Ok(Fetched { messages: first, more: messages.len() > request.max_messages, fault: None })
+        let mut first = Vec::new();
+        let mut bytes = 0;
+        for stored in messages.values().take(request.max_messages) {
+            if bytes >= request.max_bytes && !first.is_empty() {
+                break;
+            }
+            bytes += stored.size;
+            first.push(stored.clone());
+        }
+        Ok(Fetched { more: messages.len() > first.len(), messages: first, fault: None })
     }
 
     async fn delete(&self, bucket: Bucket, rows: &[i64], _: Duration) -> Result<(), StoreError> {
         if let Some(messages) = self.lock().messages.get_mut(&bucket) {
+            // What the contract promises to stores that can delete a prefix alone.
+            let is_prefix = || messages.keys().zip(rows).all(|(stored, row)| stored == row);
+            debug_assert!(
+                self.capabilities.individually
+                    || rows.iter().all(|row| !messages.contains_key(row))
+                    || is_prefix()
+            );
             for row in rows {
                 messages.remove(row);
             }
@@ -184,11 +248,41 @@ impl OutboxStore for MemoryStore {
     }
 
     fn renewal(&self) -> Option<&dyn LeaseRenewal> {
-        Some(self)
+        self.capabilities.renewal.then_some(self)
     }
 
     fn ownership(&self) -> Option<&dyn LeaseOwnership> {
+        self.capabilities.ownership.then_some(self)
+    }
+
+    fn named_claims(&self) -> Option<&dyn NamedClaims> {
+        self.capabilities.ownership.then_some(self)
+    }
+
+    fn backlog(&self) -> Option<&dyn BacklogMetrics> {
         Some(self)
+    }
+
+    fn deletes_individually(&self) -> bool {
+        self.capabilities.individually
+    }
+}
+
+impl BacklogMetrics for MemoryStore {
+    fn sample<'a>(
+        &'a self,
+        buckets: &'a BTreeSet<Bucket>,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<Backlog, StoreError>> {
+        let state = self.lock();
+        let waiting = buckets.iter().filter_map(|bucket| state.messages.get(bucket)).flat_map(BTreeMap::keys);
+        let mut backlog = Backlog { is_exact: true, ..Backlog::default() };
+        for row in waiting {
+            backlog.pending += 1;
+            let created = state.created.get(row).copied();
+            backlog.oldest = backlog.oldest.into_iter().chain(created).min();
+        }
+        Box::pin(async move { Ok(backlog) })
     }
 }
 
@@ -204,14 +298,14 @@ impl LeaseRenewal for MemoryStore {
     }
 }
 
-impl LeaseOwnership for MemoryStore {
+impl NamedClaims for MemoryStore {
     fn claim<'a>(
         &'a self,
         relay: &'a RelayId,
         buckets: &'a BTreeSet<Bucket>,
         times: LeaseTimes,
         _: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Lease>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
             let mut state = self.lock();
             let mut leases = Vec::new();
@@ -221,10 +315,12 @@ impl LeaseOwnership for MemoryStore {
                     leases.extend(state.write_lease(relay, *bucket, &claim));
                 }
             }
-            Ok(leases)
+            Ok(Claimed { leases, error: None })
         })
     }
+}
 
+impl LeaseOwnership for MemoryStore {
     fn release<'a>(
         &'a self,
         relay: &'a RelayId,
@@ -233,6 +329,24 @@ impl LeaseOwnership for MemoryStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.lock().release(relay, leases);
+            Ok(())
+        })
+    }
+
+    fn release_strays<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut state = self.lock();
+            let owned =
+                |lease: &LeaseRecord| lease.expires_at.filter(|_| lease.owner.as_ref() == Some(relay));
+            let leases = state.coordination.leases.iter();
+            let strays: Vec<Lease> = leases
+                .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: owned(lease)? }))
+                .collect();
+            state.release(relay, &strays);
             Ok(())
         })
     }

@@ -68,6 +68,14 @@ impl Message {
         }
     }
 
+    /// How much of it there is: topic, key, value and headers, in bytes.
+    pub fn size(&self) -> usize {
+        let header = |header: &Header| header.key.len() + header.value.as_ref().map_or(0, Bytes::len);
+        let bytes = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+        let headers: usize = self.headers.iter().map(header).sum();
+        self.topic.len() + bytes(&self.key) + bytes(&self.value) + headers
+    }
+
     /// Checks what no broker would ever take.
     ///
     /// # Errors

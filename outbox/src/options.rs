@@ -21,6 +21,9 @@ pub struct RelayOptions {
     pub poison_policy: PoisonPolicy,
     /// The logical name in metrics and logs.
     pub name: String,
+    /// A bound on one whole publish call, for stores that cannot renew a lease: a statement about the publisher, not a
+    /// timeout that ends it. A publish that outlasts it faults the relay. `None` where the store can renew.
+    pub max_publish_duration: Option<Duration>,
 }
 
 /// What happens to a message that can never be published.
@@ -71,6 +74,7 @@ impl RelayOptions {
                 "1 to 64 ASCII letters, digits, '-', '_' or '.'",
                 |value| is_name(value).then(|| value.to_owned()),
             )?,
+            max_publish_duration: None,
         };
         // A renewal that comes at the last moment is late: one lost request must not cost the lease.
         if options.lease_renew_interval > options.lease_duration / 2 {
@@ -94,6 +98,7 @@ impl Default for RelayOptions {
             lease_renew_interval: Duration::from_secs(10),
             poison_policy: PoisonPolicy::Block,
             name: "outbox".to_owned(),
+            max_publish_duration: None,
         }
     }
 }

@@ -36,6 +36,9 @@ pub enum Outcome {
 pub enum PublishErrorKind {
     /// It was not stored. To be sent again later.
     Unavailable,
+    /// It was not stored, for want of its topic or partition (not there yet, or without a leader). To be sent again later;
+    /// messages for other topics are none the worse.
+    TopicUnavailable,
     /// It may have been stored: sending it again may make a duplicate. To be sent again later.
     MayHaveHappened,
     /// This message will be refused every time. Its key waits.

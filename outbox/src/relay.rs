@@ -1,13 +1,20 @@
 //! The relay engine: leases buckets, publishes their messages, deletes what was acknowledged.
+//!
+//! One engine, three ways to run it (design.md, section 7): [`Relay::hinted`], [`Relay::sweep`] and
+//! [`Relay::run_continuously`].
 
 mod budget;
+mod continuous;
 mod drain;
+mod engine;
 mod held;
+mod hinted;
 mod report;
-mod run;
 mod settle;
+mod sweep;
 mod waiting;
 
 pub use budget::{Budget, MIN_INVOCATION};
+pub use continuous::Continuous;
+pub use engine::Relay;
 pub use report::{BucketEnd, BucketReport, RunError, RunReport};
-pub use run::Relay;

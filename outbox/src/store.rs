@@ -1,10 +1,21 @@
 //! The store contract: what the relay asks of whatever keeps the messages and the leases.
 //!
-//! Four methods every store has, and optional capabilities it may have besides ([`OutboxStore::renewal`],
-//! [`OutboxStore::ownership`]). One primitive carries the whole of it: an atomic conditional write.
+//! Four methods every store has, and optional capabilities it may have besides. One primitive carries the whole of it:
+//! an atomic conditional write. What each write is conditional on is stated in [`crate::lease_write`].
+//!
+//! | capability | without it |
+//! |---|---|
+//! | [`OutboxStore::deletes_individually`] | only an acknowledged prefix of a batch is deleted: one stuck message holds its bucket |
+//! | [`OutboxStore::renewal`] | the relay refuses to start without a bound on a whole publish ([`crate::RelayOptions::max_publish_duration`]) |
+//! | [`OutboxStore::ownership`] | a stop hands nothing over: leases lapse as after a crash |
+//! | [`OutboxStore::named_claims`] | no hinted runs |
+//! | [`OutboxStore::backlog`] | the backlog is unknown, which is not zero |
 //!
 //! Every method is given a time limit and returns within it, with [`StoreErrorKind::MayHaveHappened`] where a write
 //! was under way. Every method may be cancelled by dropping its future; what was sent may still happen.
+//!
+//! Semantics a store must keep: a message is removed by [`OutboxStore::delete`] alone, never by age; one bucket is never
+//! granted to two live relays; a bucket out of range fails loudly rather than sit unclaimed.
 //!
 //! [`StoreErrorKind::MayHaveHappened`]: crate::StoreErrorKind::MayHaveHappened
 
@@ -34,7 +45,8 @@ pub trait OutboxStore: Send + Sync + 'static {
         request: &AcquireRequest<'_>,
     ) -> impl Future<Output = Result<Acquired, StoreError>> + Send;
 
-    /// Which of `buckets` have a message waiting. May miss one written just now: it is found the next time.
+    /// Which of `buckets` have a message waiting. May miss one written just now: it is found the next time. A bucket that
+    /// could not be looked at counts as one that has: one that is throttled must not hide the others.
     fn pending(
         &self,
         buckets: &BTreeSet<Bucket>,
@@ -50,7 +62,9 @@ pub trait OutboxStore: Send + Sync + 'static {
         request: &FetchRequest<'_, Self::Row>,
     ) -> impl Future<Output = Result<Fetched<Self::Row>, StoreError>> + Send;
 
-    /// Removes messages that the broker has acknowledged. Rows already gone are no error: a call may be repeated.
+    /// Removes messages that the broker has acknowledged: always the rows that a fetch returned, in their order, and
+    /// without gaps from the first one on unless the store [deletes individually](Self::deletes_individually). Rows
+    /// already gone are no error: a call may be repeated.
     fn delete(
         &self,
         bucket: Bucket,
@@ -58,13 +72,29 @@ pub trait OutboxStore: Send + Sync + 'static {
         limit: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Whether any set of fetched rows can be deleted, and not a prefix alone. Then a message that cannot be published
+    /// holds back its own key, and what was acknowledged behind it is not sent again.
+    fn deletes_individually(&self) -> bool {
+        false
+    }
+
     /// The capability to extend a lease while a publish is under way.
     fn renewal(&self) -> Option<&dyn LeaseRenewal> {
         None
     }
 
-    /// The capability to claim named buckets and to give leases up.
+    /// The capability to give leases up before they lapse.
     fn ownership(&self) -> Option<&dyn LeaseOwnership> {
+        None
+    }
+
+    /// The capability to claim named buckets: hinted runs.
+    fn named_claims(&self) -> Option<&dyn NamedClaims> {
+        None
+    }
+
+    /// The capability to tell how much waits.
+    fn backlog(&self) -> Option<&dyn BacklogMetrics> {
         None
     }
 }
@@ -82,23 +112,65 @@ pub trait LeaseRenewal: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
 }
 
-/// Claims named buckets, and gives leases up before they expire.
-pub trait LeaseOwnership: Send + Sync {
+/// Claims named buckets.
+pub trait NamedClaims: Send + Sync {
     /// Claims those of `buckets` that are free, without membership or share: a hinted run.
-    /// A bucket that another relay holds is passed over.
+    /// A bucket that another relay holds is passed over. A claim that fails takes nothing from those that were granted.
     fn claim<'a>(
         &'a self,
         relay: &'a RelayId,
         buckets: &'a BTreeSet<Bucket>,
         times: LeaseTimes,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Lease>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>>;
+}
 
+/// What claims by name ended with.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// The leases that were granted.
+    pub leases: Vec<Lease>,
+    /// What failed beside them. A bucket whose claim failed may have been granted all the same:
+    /// [`LeaseOwnership::release_strays`].
+    pub error: Option<StoreError>,
+}
+
+/// Tells how much waits. May run at the same time as any other call.
+pub trait BacklogMetrics: Send + Sync {
+    /// The backlog of all of `buckets`. An error means that it is unknown, never that it is empty.
+    fn sample<'a>(
+        &'a self,
+        buckets: &'a BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Backlog, StoreError>>;
+}
+
+/// How much waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Messages that wait; exact only if `is_exact`.
+    pub pending: u64,
+    /// Whether all messages were counted, or the count ended at a bound of the store's.
+    pub is_exact: bool,
+    /// When the oldest message that waits was written, whoever was to publish it. A relay that keeps its heartbeat and
+    /// publishes nothing shows here.
+    pub oldest: Option<Ticks>,
+}
+
+/// Gives leases up before they lapse.
+pub trait LeaseOwnership: Send + Sync {
     /// Frees leases that `relay` holds, so that another can claim them at once. One that is lost already is no error.
     fn release<'a>(
         &'a self,
         relay: &'a RelayId,
         leases: &'a [Lease],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Frees whatever lease names `relay`: after a claim of which it is not known whether it was granted.
+    fn release_strays<'a>(
+        &'a self,
+        relay: &'a RelayId,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
@@ -156,6 +228,12 @@ pub struct AcquireRequest<'a> {
     pub times: LeaseTimes,
     /// Of the buckets that the plan gives this relay, those it wants. Others are left free.
     pub wanted: &'a BTreeSet<Bucket>,
+    /// What this relay's last acquisition returned: a hint for stores that must probe bucket by bucket, where to begin.
+    /// Never proof of ownership.
+    pub previous: &'a BTreeSet<Bucket>,
+    /// Buckets that are being worked on right now. Their leases are left exactly as they are (whoever works on them
+    /// renews them); those that exceed the share are named in [`Acquired::excess`].
+    pub busy: &'a BTreeSet<Bucket>,
     /// The time that the round may take.
     pub limit: Duration,
 }
@@ -171,10 +249,17 @@ impl Acquired {
 }
 
 /// What a round of acquisition ended with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Acquired {
-    /// Every lease the relay holds now.
+    /// Every lease the relay holds now, but for the busy ones.
     pub leases: Vec<Lease>,
+    /// Busy buckets that exceed the share: to be handed back once what is under way in them has ended.
+    pub excess: BTreeSet<Bucket>,
+    /// Buckets that nobody holds and that the plan leaves to another relay, which may be dead: they are worth another
+    /// round once it has had the time to take them.
+    pub available: BTreeSet<Bucket>,
+    /// What failed for single leases. The others are granted all the same.
+    pub error: Option<StoreError>,
     /// The relay's membership was refused because a later one is stored: its clock is behind. It holds nothing.
     pub clock_behind: bool,
     /// Conditional writes that were refused: more than none, in a healthy fleet, is a fault worth a look.
@@ -188,8 +273,10 @@ pub struct Acquired {
 pub struct FetchRequest<'a, Row> {
     /// The bucket.
     pub bucket: Bucket,
-    /// The most messages to return. A store may return fewer for its own bounds, but not none.
+    /// The most messages to return.
     pub max_messages: usize,
+    /// The size past which no further message is returned; one larger than that is returned all the same.
+    pub max_bytes: usize,
     /// The newest message that this relay has removed from the bucket, if any: nothing older can appear
     /// unless its writer committed late.
     pub removed_up_to: Option<&'a Row>,
@@ -214,6 +301,8 @@ pub struct Fetched<Row> {
 pub struct Stored<Row> {
     /// What the store knows it by.
     pub row: Row,
+    /// How much memory it takes, in bytes, near enough to bound a batch by.
+    pub size: usize,
     /// The message, or why it can never be published.
     pub message: Result<Message, Malformed>,
 }

@@ -26,10 +26,10 @@ pub(crate) fn kind_of_error(error: &KafkaError) -> PublishErrorKind {
 ///
 /// The name that begins with an underscore in librdkafka is the client's own; the others are the broker's.
 pub(crate) fn kind_of(code: RDKafkaErrorCode) -> PublishErrorKind {
-    use PublishErrorKind::{MayHaveHappened, Misconfigured, Rejected, Unavailable};
+    use PublishErrorKind::{MayHaveHappened, Misconfigured, Rejected, TopicUnavailable, Unavailable};
     use RDKafkaErrorCode as Code;
     match code {
-        // Not there, not there yet, not now: nothing was stored.
+        // This topic, or a partition of it, is not there yet or has nobody to take a record: others are none the worse.
         Code::UnknownTopic
         | Code::UnknownPartition
         | Code::UnknownTopicOrPartition
@@ -41,11 +41,13 @@ pub(crate) fn kind_of(code: RDKafkaErrorCode) -> PublishErrorKind {
         | Code::PreferredLeaderNotAvailable
         | Code::EligibleLeadersNotAvailable
         | Code::ReplicaNotAvailable
-        | Code::BrokerNotAvailable
+        | Code::NotEnoughReplicas => TopicUnavailable,
+
+        // Not now: nothing was stored.
+        Code::BrokerNotAvailable
         | Code::ListenerNotFound
         | Code::UnknownBroker
         | Code::RebootstrapRequired
-        | Code::NotEnoughReplicas
         | Code::KafkaStorageError
         | Code::LogDirNotFound
         | Code::ThrottlingQuotaExceeded
@@ -163,19 +165,19 @@ pub(crate) fn is_remembered(error: &KafkaError) -> bool {
 mod tests {
     use super::*;
 
-    use PublishErrorKind::{MayHaveHappened, Misconfigured, Rejected, Unavailable};
+    use PublishErrorKind::{MayHaveHappened, Misconfigured, Rejected, TopicUnavailable, Unavailable};
     use RDKafkaErrorCode as Code;
 
     #[test]
     fn each_error_has_one_of_the_answers() {
         let table = [
-            (Code::UnknownTopic, Unavailable),
-            (Code::UnknownPartition, Unavailable),
-            (Code::UnknownTopicOrPartition, Unavailable),
-            (Code::UnknownTopicId, Unavailable),
-            (Code::LeaderNotAvailable, Unavailable),
-            (Code::NotLeaderForPartition, Unavailable),
-            (Code::NotEnoughReplicas, Unavailable),
+            (Code::UnknownTopic, TopicUnavailable),
+            (Code::UnknownPartition, TopicUnavailable),
+            (Code::UnknownTopicOrPartition, TopicUnavailable),
+            (Code::UnknownTopicId, TopicUnavailable),
+            (Code::LeaderNotAvailable, TopicUnavailable),
+            (Code::NotLeaderForPartition, TopicUnavailable),
+            (Code::NotEnoughReplicas, TopicUnavailable),
             (Code::KafkaStorageError, Unavailable),
             (Code::ThrottlingQuotaExceeded, Unavailable),
             (Code::QueueFull, Unavailable),

@@ -15,7 +15,7 @@ use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
 use outbox::coordination::{Coordination, HeartbeatRecord, LeaseRecord};
 use outbox::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
-use outbox::store::{AcquireRequest, Acquired};
+use outbox::store::{AcquireRequest, Acquired, Claimed};
 use outbox::{Bucket, Chain, Lease, LeaseTimes, RelayId, StoreError, StoreErrorKind, Ticks};
 
 use crate::DynamoDbStore;
@@ -48,16 +48,23 @@ impl DynamoDbStore {
         let read = self.read_coordination(limit).await?;
         let plan = read.plan(request.bucket_count, relay, times);
 
-        let excess: Vec<Lease> = plan
+        let mut acquired = Acquired {
+            standby_rank: plan.standby_rank,
+            excess: plan.release.intersection(request.busy).copied().collect(),
+            available: read.available(request.bucket_count, &plan, times.now),
+            error: unreadable(&read),
+            ..Acquired::default()
+        };
+        let surplus: Vec<Lease> = plan
             .release
-            .iter()
+            .difference(request.busy)
             .filter_map(|bucket| Some(Lease { bucket: *bucket, expires_at: read.version(*bucket)? }))
             .collect();
-        self.free_leases(relay, &excess, limit).await?;
+        acquired.error = self.free_leases(relay, &surplus, limit).await.err().or(acquired.error);
         self.prune(&read, times, limit).await;
 
         let mut writes = Vec::new();
-        for bucket in &plan.keep {
+        for bucket in plan.keep.difference(request.busy) {
             let keep = read.leases.get(bucket).and_then(|lease| LeaseWrite::keep(lease, times));
             writes.extend(keep.map(|keep| self.take_lease(relay, *bucket, keep, limit).boxed()));
         }
@@ -65,9 +72,12 @@ impl DynamoDbStore {
             let claim = LeaseWrite::claim(read.leases.get(bucket), times);
             writes.push(self.take_lease(relay, *bucket, claim, limit).boxed());
         }
-        let mut acquired = Acquired { standby_rank: plan.standby_rank, ..Acquired::default() };
         for written in concurrently(CONCURRENT_WRITES, writes).await {
-            acquired.note(written?);
+            match written {
+                Ok(lease) => acquired.note(lease),
+                // The others stand: one throttled write must not cost a relay its whole share.
+                Err(error) => acquired.error = Some(error),
+            }
         }
         Ok(acquired)
     }
@@ -79,7 +89,7 @@ impl DynamoDbStore {
         buckets: &BTreeSet<Bucket>,
         times: LeaseTimes,
         limit: Duration,
-    ) -> Result<Vec<Lease>, StoreError> {
+    ) -> Result<Claimed, StoreError> {
         let read = self.read_coordination(limit).await?;
         let free = buckets.iter().copied().filter(|bucket| read.is_free(*bucket, times.now));
         let claim = |bucket: Bucket| {
@@ -87,8 +97,18 @@ impl DynamoDbStore {
             self.take_lease(relay, bucket, claim, limit).boxed()
         };
         let claims = free.map(claim).collect();
-        let claimed = concurrently(CONCURRENT_WRITES, claims).await;
-        Ok(claimed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        let wanted = |bucket: &Bucket| buckets.contains(bucket);
+        let mut claimed = Claimed {
+            error: unreadable(&read).filter(|_| read.unreadable.iter().any(wanted)),
+            ..Claimed::default()
+        };
+        for taken in concurrently(CONCURRENT_WRITES, claims).await {
+            match taken {
+                Ok(lease) => claimed.leases.extend(lease),
+                Err(error) => claimed.error = Some(error),
+            }
+        }
+        Ok(claimed)
     }
 
     /// Frees leases. One that another has by now is no error.
@@ -121,6 +141,13 @@ impl DynamoDbStore {
         put.map_err(|error| store_error(&self.options, Effect::Writes, "stopped stamp", error))?;
 
         self.free_leases(relay, leases, ends.since(self.clock.monotonic())).await?;
+        self.free_strays(relay, ends.since(self.clock.monotonic())).await
+    }
+
+    /// Reads the leases and frees those that name the relay, until there are none: one pass finds what a late claim took,
+    /// and each pass gives the next late one a chance to be found.
+    pub(crate) async fn free_strays(&self, relay: &RelayId, limit: Duration) -> Result<(), StoreError> {
+        let ends = self.clock.monotonic().plus(limit);
         for _ in 0..STOP_PASSES {
             let left = ends.since(self.clock.monotonic());
             if left.is_zero() {
@@ -128,13 +155,13 @@ impl DynamoDbStore {
             }
             let read = self.read_coordination(left).await?;
             let mine = read.leases.iter().filter(|(_, lease)| lease.owner.as_ref() == Some(relay));
-            let late: Vec<Lease> = mine
+            let strays: Vec<Lease> = mine
                 .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: lease.expires_at? }))
                 .collect();
-            if late.is_empty() {
+            if strays.is_empty() {
                 break;
             }
-            self.free_leases(relay, &late, left).await?;
+            self.free_leases(relay, &strays, left).await?;
         }
         Ok(())
     }
@@ -223,11 +250,18 @@ impl DynamoDbStore {
                 let sort = item.get(&self.options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
                 match coordination_key(sort.map_or("", String::as_str)) {
                     CoordinationKey::Lease(bucket) if self.options.bucket_count.contains(bucket) => {
-                        read.leases.insert(bucket, lease_record(item)?);
+                        // One record that cannot be read stops its bucket, and no other.
+                        match lease_record(item) {
+                            Ok(lease) => drop(read.leases.insert(bucket, lease)),
+                            Err(_) => drop(read.unreadable.insert(bucket)),
+                        }
                     }
                     CoordinationKey::Heartbeat(relay) => {
-                        if let Some(heartbeat) = heartbeat_record(item)? {
-                            read.heartbeats.insert(relay, heartbeat);
+                        // One that cannot be read says of nobody that it is alive.
+                        match heartbeat_record(item) {
+                            Ok(Some(heartbeat)) => drop(read.heartbeats.insert(relay, heartbeat)),
+                            Ok(None) => {}
+                            Err(error) => tracing::warn!(error = %Chain(&error), "a relay record is ignored"),
                         }
                     }
                     // A bucket out of range, or something that a later version put there.
@@ -384,6 +418,17 @@ impl DynamoDbStore {
             },
         }
     }
+}
+
+/// What a read with a lease record that nobody can read ends in, once the other buckets have been served.
+fn unreadable(read: &Coordination) -> Option<StoreError> {
+    let bucket = read.unreadable.first()?;
+    let message = format!(
+        "the lease item of bucket {bucket} cannot be read: {} must be a string and {} a number; correct or delete it",
+        attribute::OWNER,
+        attribute::EXPIRES_AT_UTC
+    );
+    Some(StoreError::new(StoreErrorKind::Misconfigured, message))
 }
 
 fn lease_record(item: &Item) -> Result<LeaseRecord, StoreError> {

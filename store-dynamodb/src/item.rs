@@ -22,6 +22,8 @@ pub struct Sequence(i64);
 impl Sequence {
     /// The first number of every bucket.
     pub const FIRST: Self = Self(1);
+    /// The last number there can be.
+    pub(crate) const LAST: Self = Self(i64::MAX);
 
     /// `None` unless `number` is at least 1.
     pub const fn new(number: i64) -> Option<Self> {
@@ -86,8 +88,8 @@ pub(crate) enum Read {
     WrongBucketCount(StoreError),
 }
 
-/// Reads a message item.
-pub(crate) fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item) -> Read {
+/// Reads a message item of `size` bytes.
+pub(crate) fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, size: usize) -> Read {
     let sort = item.get(&options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
     let Some(row) = sort.and_then(|sort| Sequence::parse(sort)) else {
         return Read::Unknown;
@@ -107,7 +109,7 @@ pub(crate) fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item) 
         let id = id.map_or_else(String::new, |id| format!(" (message {id})"));
         Malformed { reason: format!("item {row} of bucket {bucket}{id}: {fault}"), key: malformed_key }
     });
-    Read::Message(Stored { row, message })
+    Read::Message(Stored { row, size, message })
 }
 
 /// Why an item is not a message that can be published.
@@ -233,7 +235,7 @@ mod tests {
     }
 
     fn malformed(item: Item) -> Malformed {
-        match from_item(&options(), Bucket::new(3), item) {
+        match from_item(&options(), Bucket::new(3), item, 1) {
             Read::Message(stored) => stored.message.unwrap_err(),
             _ => panic!("not read as a message"),
         }
@@ -245,7 +247,7 @@ mod tests {
             let row = Sequence::new(sequence).unwrap();
             let bucket = message.bucket(options().bucket_count).unwrap();
             let item = to_item(&options(), &message, bucket, row, NOW).unwrap();
-            let Read::Message(stored) = from_item(&options(), bucket, item) else { panic!("not a message") };
+            let Read::Message(stored) = from_item(&options(), bucket, item, 1) else { panic!("not a message") };
             prop_assert_eq!(stored.row, row);
             prop_assert_eq!(stored.message.unwrap(), message);
         }
@@ -321,7 +323,7 @@ mod tests {
         for stamp in [number(9), number(0), AttributeValue::S("8".to_owned())] {
             let mut item = item();
             item.insert("BucketCount".to_owned(), stamp);
-            let Read::WrongBucketCount(error) = from_item(&options(), Bucket::new(3), item) else {
+            let Read::WrongBucketCount(error) = from_item(&options(), Bucket::new(3), item, 1) else {
                 panic!("the stamp was not looked at")
             };
             assert!(error.is_misconfiguration());
@@ -330,7 +332,7 @@ mod tests {
         let mut unstamped = item();
         unstamped.remove("BucketCount");
         assert!(matches!(
-            from_item(&options(), Bucket::new(3), unstamped),
+            from_item(&options(), Bucket::new(3), unstamped, 1),
             Read::Message(Stored { message: Ok(_), .. })
         ));
     }
@@ -339,11 +341,11 @@ mod tests {
     fn items_and_attributes_of_later_versions_are_passed_over() {
         let mut later = item();
         later.insert("SK".to_owned(), AttributeValue::S("MARKER".to_owned()));
-        assert!(matches!(from_item(&options(), Bucket::new(3), later), Read::Unknown));
+        assert!(matches!(from_item(&options(), Bucket::new(3), later, 1), Read::Unknown));
         let mut more = item();
         more.insert("TraceParent".to_owned(), AttributeValue::S("x".to_owned()));
         assert!(matches!(
-            from_item(&options(), Bucket::new(3), more),
+            from_item(&options(), Bucket::new(3), more, 1),
             Read::Message(Stored { message: Ok(_), .. })
         ));
     }

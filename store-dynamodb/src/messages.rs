@@ -7,22 +7,20 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
-use outbox::store::{FetchRequest, Fetched};
-use outbox::{Bucket, StoreError};
+use outbox::store::{Backlog, FetchRequest, Fetched};
+use outbox::{Bucket, Chain, StoreError, Ticks};
 
 use crate::error::{Effect, store_error};
 use crate::item::{Read, from_item};
 use crate::limits::item_size;
 use crate::request::within;
-use crate::schema::Item;
+use crate::schema::{Item, attribute};
 use crate::{DynamoDbStore, Sequence};
 
 /// How many probes are under way at once.
 const CONCURRENT_PROBES: usize = 16;
 /// The most gaps of a batch that are probed, lowest first.
 const MAX_GAPS: usize = 8;
-/// Where a batch ends whatever its number of messages: what bounds the memory of a run. A query's page is 1 MB.
-const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 impl DynamoDbStore {
     /// Which of `buckets` have a message, eventually consistent: half the price, and what is missed is found next time.
@@ -31,12 +29,29 @@ impl DynamoDbStore {
         buckets: &BTreeSet<Bucket>,
         limit: Duration,
     ) -> Result<BTreeSet<Bucket>, StoreError> {
-        let probe = |bucket: Bucket| {
-            async move { Ok(self.head_exists(bucket, false, limit).await?.then_some(bucket)) }.boxed()
-        };
-        let found =
-            concurrently(CONCURRENT_PROBES, buckets.iter().map(|bucket| probe(*bucket)).collect()).await;
-        Ok(found.into_iter().collect::<Result<Vec<_>, StoreError>>()?.into_iter().flatten().collect())
+        let probe =
+            |bucket: Bucket| async move { (bucket, self.head_exists(bucket, false, limit).await) }.boxed();
+        let probes = buckets.iter().map(|bucket| probe(*bucket)).collect();
+        let mut pending = BTreeSet::new();
+        let mut failed = Vec::new();
+        for (bucket, found) in concurrently(CONCURRENT_PROBES, probes).await {
+            match found {
+                Ok(true) => drop(pending.insert(bucket)),
+                Ok(false) => {}
+                Err(error) if error.is_misconfiguration() => return Err(error),
+                // One partition that is throttled must not hide the others: it may have work.
+                Err(error) => {
+                    tracing::debug!(%bucket, error = %Chain(&error), "a bucket could not be looked at");
+                    pending.insert(bucket);
+                    failed.push(error);
+                }
+            }
+        }
+        // All of them: that is no partition's own trouble.
+        match failed.pop() {
+            Some(error) if failed.len() + 1 == buckets.len() => Err(error),
+            _ => Ok(pending),
+        }
     }
 
     /// Whether a bucket has a message.
@@ -91,8 +106,9 @@ impl DynamoDbStore {
             let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "query", error))?;
             start = page.last_evaluated_key;
             for item in page.items.unwrap_or_default() {
-                bytes += item_size(&item);
-                match from_item(&self.options, request.bucket, item) {
+                let size = item_size(&item);
+                bytes += size;
+                match from_item(&self.options, request.bucket, item, size) {
                     Read::Message(stored) => fetched.messages.push(stored),
                     Read::Unknown => {}
                     // What is ahead of it is right, and goes first.
@@ -103,10 +119,45 @@ impl DynamoDbStore {
                 }
             }
             fetched.more = start.is_some();
-            if start.is_none() || fetched.messages.len() >= request.max_messages || bytes >= MAX_BATCH_BYTES {
+            if start.is_none() || fetched.messages.len() >= request.max_messages || bytes >= request.max_bytes
+            {
                 return Ok(fetched);
             }
         }
+    }
+
+    /// How much waits: heads for the age, and a count that ends with one page a bucket.
+    pub(crate) async fn sample_backlog(
+        &self,
+        buckets: &BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> Result<Backlog, StoreError> {
+        let sample = |bucket: Bucket| self.sample_bucket(bucket, limit).boxed();
+        let samples = buckets.iter().map(|bucket| sample(*bucket)).collect();
+        let mut total = Backlog { is_exact: true, ..Backlog::default() };
+        for sample in concurrently(CONCURRENT_PROBES, samples).await {
+            let sample = sample?;
+            total.pending += sample.pending;
+            total.is_exact &= sample.is_exact;
+            total.oldest = total.oldest.into_iter().chain(sample.oldest).min();
+        }
+        Ok(total)
+    }
+
+    async fn sample_bucket(&self, bucket: Bucket, limit: Duration) -> Result<Backlog, StoreError> {
+        let query = self
+            .query_messages(bucket, None)
+            .projection_expression("#created")
+            .expression_attribute_names("#created", attribute::CREATED_AT_UTC);
+        let page = query.customize().config_override(within(limit)).send().await;
+        let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "backlog query", error))?;
+        let created =
+            |item: &Item| item.get(attribute::CREATED_AT_UTC)?.as_n().ok()?.parse().ok().map(Ticks::from_raw);
+        Ok(Backlog {
+            pending: u64::try_from(page.count()).unwrap_or(0),
+            is_exact: page.last_evaluated_key().is_none(),
+            oldest: page.items().iter().filter_map(created).min(),
+        })
     }
 
     async fn exists(&self, query: QueryFluentBuilder, limit: Duration) -> Result<bool, StoreError> {
@@ -125,9 +176,8 @@ impl DynamoDbStore {
             .table_name(&self.options.table_name)
             .expression_attribute_names("#partition", &self.options.partition_key_attribute)
             .expression_attribute_values(":partition", partition);
-        let Some(Gap { first, last }) = range else {
-            return query.key_condition_expression("#partition = :partition");
-        };
+        // Only sort keys that can be a message's: what a later version puts beside them is neither pending nor read.
+        let Gap { first, last } = range.unwrap_or(Gap { first: Sequence::FIRST, last: Sequence::LAST });
         query
             .key_condition_expression("#partition = :partition AND #sort BETWEEN :first AND :last")
             .expression_attribute_names("#sort", &self.options.sort_key_attribute)

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use futures::future::BoxFuture;
-use outbox::store::{AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal};
+use outbox::store::{
+    AcquireRequest, Acquired, Backlog, BacklogMetrics, Claimed, FetchRequest, Fetched, LeaseOwnership,
+    LeaseRenewal, NamedClaims,
+};
 use outbox::{Bucket, Chance, Clock, Lease, LeaseTimes, OutboxStore, RelayId, StoreError, Ticks};
 
 use crate::{Sequence, StoreOptions};
@@ -63,6 +66,28 @@ impl OutboxStore for DynamoDbStore {
     fn ownership(&self) -> Option<&dyn LeaseOwnership> {
         Some(self)
     }
+
+    fn named_claims(&self) -> Option<&dyn NamedClaims> {
+        Some(self)
+    }
+
+    fn backlog(&self) -> Option<&dyn BacklogMetrics> {
+        Some(self)
+    }
+
+    fn deletes_individually(&self) -> bool {
+        true
+    }
+}
+
+impl BacklogMetrics for DynamoDbStore {
+    fn sample<'a>(
+        &'a self,
+        buckets: &'a BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Backlog, StoreError>> {
+        Box::pin(self.sample_backlog(buckets, limit))
+    }
 }
 
 impl LeaseRenewal for DynamoDbStore {
@@ -77,17 +102,19 @@ impl LeaseRenewal for DynamoDbStore {
     }
 }
 
-impl LeaseOwnership for DynamoDbStore {
+impl NamedClaims for DynamoDbStore {
     fn claim<'a>(
         &'a self,
         relay: &'a RelayId,
         buckets: &'a BTreeSet<Bucket>,
         times: LeaseTimes,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Lease>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(self.claim_free(relay, buckets, times, limit))
     }
+}
 
+impl LeaseOwnership for DynamoDbStore {
     fn release<'a>(
         &'a self,
         relay: &'a RelayId,
@@ -95,6 +122,14 @@ impl LeaseOwnership for DynamoDbStore {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(self.free_leases(relay, leases, limit))
+    }
+
+    fn release_strays<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.free_strays(relay, limit))
     }
 
     fn stop<'a>(

@@ -1,6 +1,6 @@
 //! The time that is left, and what each step may take of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::{Clock, Monotonic};
@@ -21,54 +21,87 @@ const FETCH: Duration = Duration::from_millis(1000);
 pub const MIN_INVOCATION: Duration =
     FETCH.saturating_add(PUBLISH).saturating_add(DELETE).saturating_add(CLOSE).saturating_add(ANSWER);
 
-/// The time an invocation has, counted on the monotonic clock from a deadline that was read once.
+/// What one store call may take, and one publish, in a run that has no deadline: without a bound a hung connection would
+/// hold a bucket for ever.
+const OPEN_ENDED_CALL: Duration = Duration::from_secs(5);
+const OPEN_ENDED_PUBLISH: Duration = Duration::from_secs(120);
+
+/// The time a run has, counted on the monotonic clock: until a deadline that was read once, or open-ended until it is
+/// told to stop.
 ///
-/// Every wait takes its limit from here, and each step leaves what the steps behind it need.
+/// Every wait takes its limit from here, and each step leaves what the steps behind it need. Clones share the deadline.
 #[derive(Clone, Debug)]
 pub struct Budget {
     clock: Arc<dyn Clock>,
-    ends_at: Monotonic,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    ends_at: Option<Monotonic>,
+    stopping: bool,
 }
 
 impl Budget {
     /// A budget of `remaining` from now.
     pub fn new(clock: Arc<dyn Clock>, remaining: Duration) -> Self {
-        let ends_at = clock.monotonic().plus(remaining);
-        Self { clock, ends_at }
+        let ends_at = Some(clock.monotonic().plus(remaining));
+        Self { clock, state: Arc::new(Mutex::new(State { ends_at, stopping: false })) }
     }
 
-    /// All the time that is left.
-    pub fn remaining(&self) -> Duration {
-        self.ends_at.since(self.clock.monotonic())
+    /// A budget without an end, until [`Budget::stop_within`] gives it one.
+    pub fn open_ended(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, state: Arc::new(Mutex::new(State { ends_at: None, stopping: false })) }
+    }
+
+    /// Ends the run: no batch is started any more, and what is under way has `grace`. A second call changes nothing.
+    pub fn stop_within(&self, grace: Duration) {
+        let mut state = self.lock();
+        if !state.stopping {
+            let ends_at = self.clock.monotonic().plus(grace);
+            *state = State {
+                ends_at: Some(state.ends_at.map_or(ends_at, |end| end.min(ends_at))),
+                stopping: true,
+            };
+        }
+    }
+
+    /// All the time that is left; `None`: no end is in sight.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.lock().ends_at.map(|end| end.since(self.clock.monotonic()))
     }
 
     /// Whether a batch may be started that could still be fetched, published, deleted, and its lease released.
     pub fn may_start_batch(&self) -> bool {
-        self.remaining() >= MIN_INVOCATION
+        !self.lock().stopping && self.remaining().is_none_or(|left| left >= MIN_INVOCATION)
     }
 
     /// What a fetch, a probe or an acquisition may take.
     pub fn for_fetch(&self) -> Duration {
-        self.less(PUBLISH + DELETE + CLOSE + ANSWER)
+        self.less(PUBLISH + DELETE + CLOSE + ANSWER, OPEN_ENDED_CALL)
     }
 
     /// What a publish may take.
     pub fn for_publish(&self) -> Duration {
-        self.less(DELETE + CLOSE + ANSWER)
+        self.less(DELETE + CLOSE + ANSWER, OPEN_ENDED_PUBLISH)
     }
 
     /// What the deletes of a published batch may take.
     pub fn for_delete(&self) -> Duration {
-        self.less(CLOSE + ANSWER)
+        self.less(CLOSE + ANSWER, OPEN_ENDED_CALL)
     }
 
     /// What stop and release may take. Zero: no release, the leases lapse as after a crash.
     pub fn for_close(&self) -> Duration {
-        self.less(ANSWER)
+        self.less(ANSWER, OPEN_ENDED_CALL)
     }
 
-    fn less(&self, reserve: Duration) -> Duration {
-        self.remaining().saturating_sub(reserve)
+    fn less(&self, reserve: Duration, open_ended: Duration) -> Duration {
+        self.remaining().map_or(open_ended, |left| left.saturating_sub(reserve))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +118,7 @@ mod tests {
         assert!(budget.for_fetch() < budget.for_publish());
         assert!(budget.for_publish() < budget.for_delete());
         assert!(budget.for_delete() < budget.for_close());
-        assert!(budget.for_close() < budget.remaining());
+        assert!(budget.for_close() < budget.remaining().unwrap());
 
         tokio::time::advance(Duration::from_millis(4501)).await;
         assert!(!budget.may_start_batch(), "a batch would be started that cannot be finished");
@@ -98,6 +131,19 @@ mod tests {
         let clock = Arc::new(TokioClock::starting_at(Ticks::from_raw(639_000_000_000_000_000)));
         let budget = Budget::new(clock.clone(), Duration::from_secs(10));
         clock.step_wall(-3_600_000);
-        assert_eq!(budget.remaining(), Duration::from_secs(10));
+        assert_eq!(budget.remaining(), Some(Duration::from_secs(10)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_ended_run_ends_when_it_is_told_to() {
+        let clock = Arc::new(TokioClock::starting_at(Ticks::from_raw(639_000_000_000_000_000)));
+        let budget = Budget::open_ended(clock);
+        tokio::time::advance(Duration::from_hours(10)).await;
+        assert!(budget.may_start_batch() && !budget.for_fetch().is_zero());
+        budget.stop_within(Duration::from_secs(20));
+        assert!(!budget.may_start_batch());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        budget.stop_within(Duration::from_secs(20));
+        assert_eq!(budget.remaining(), Some(Duration::from_secs(15)));
     }
 }

@@ -5,26 +5,78 @@ use std::time::Duration;
 use futures::future::{self, Either};
 
 use super::budget::Budget;
+use super::engine::Relay;
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError};
-use super::run::Relay;
-use super::settle::{Next, settle};
-use super::waiting::Waiting;
+use super::settle::{Failed, Next, settle};
+use super::waiting::{Until, Waiting};
 use crate::lease_age::{Belief, Moment};
-use crate::publisher::{Outcome, Publisher};
+use crate::publisher::{Outcome, PublishErrorKind, Publisher};
 use crate::store::{FetchRequest, OutboxStore, Stored};
-use crate::{Chain, Clock, Message, Monotonic, RelayId, RelayOptions, StoreError, StoreErrorKind};
+use crate::{
+    Bucket, Chain, Clock, Lease, Message, Monotonic, RelayId, RelayOptions, StoreError, StoreErrorKind,
+};
 
 /// The longest that a renewal may take: it must be over, one way or the other, well before the lease is.
 const RENEWAL_LIMIT: Duration = Duration::from_secs(2);
 /// The first and the longest pause before a delete is tried again.
 const DELETE_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// A batch as small as this says that the bucket is quiet: what has arrived since is found by the read after the
+/// release, by a hint or by a poll, and one more fetch would be for nothing nearly every time.
+const QUIET_BATCH: usize = 16;
+/// Where a batch ends whatever its number of messages: what bounds the memory of a run, with the buckets at work.
+const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
+
 /// What a turn left behind.
-pub(super) struct Turn {
+pub(super) struct Turn<S: OutboxStore> {
     /// The lease as it stands; `None`: lost.
     pub(super) held: Option<Held>,
+    pub(super) memory: Memory<S>,
     pub(super) report: BucketReport,
+}
+
+/// What one turn of a bucket tells the next, for as long as the lease is held without a break: somebody who has lost it
+/// knows nothing of the bucket any more.
+pub(super) struct Memory<S: OutboxStore> {
+    waiting: Waiting<S>,
+    removed_up_to: Option<S::Row>,
+    /// Acknowledged, and still to be deleted. Never sent again: the delete is tried again, not the publish.
+    undeleted: Vec<S::Row>,
+}
+
+impl<S: OutboxStore> Memory<S> {
+    pub(super) fn new(store: &S) -> Self {
+        Self {
+            waiting: Waiting::new(store.deletes_individually()),
+            removed_up_to: None,
+            undeleted: Vec::new(),
+        }
+    }
+
+    /// Whether a bucket that ended with waiting messages has one now that does not wait.
+    pub(super) async fn has_news(
+        &mut self,
+        store: &S,
+        clock: &dyn Clock,
+        bucket: Bucket,
+        limit: Duration,
+    ) -> Result<bool, StoreError> {
+        let request = FetchRequest {
+            bucket,
+            max_messages: self.waiting.skipped() + 1,
+            max_bytes: self.waiting.skipped_bytes() + 1,
+            removed_up_to: self.removed_up_to.as_ref(),
+            limit,
+        };
+        let fetched = within(clock, limit, "fetch", store.fetch(&request)).await?;
+        Ok(!self.waiting.select(fetched, 1).batch.is_empty())
+    }
+
+    /// Lets what waits be tried again.
+    pub(super) fn forget_waiting(&mut self, store: &S) {
+        self.waiting = Waiting::new(store.deletes_individually());
+    }
 }
 
 /// Works on a bucket under `held`. `turn_ends`: when the turn is over and others have theirs; `None`: when it is empty.
@@ -32,9 +84,10 @@ pub(super) async fn drain<S: OutboxStore, P: Publisher>(
     relay: &Relay<S, P>,
     id: &RelayId,
     held: Held,
+    memory: Memory<S>,
     budget: &Budget,
     turn_ends: Option<Monotonic>,
-) -> Turn {
+) -> Turn<S> {
     let drain = Drain {
         store: &relay.store,
         publisher: &relay.publisher,
@@ -43,8 +96,8 @@ pub(super) async fn drain<S: OutboxStore, P: Publisher>(
         id,
         budget,
         held: Some(held),
-        waiting: Waiting::new(),
-        removed_up_to: None,
+        memory,
+        outlasted: None,
         report: BucketReport::default(),
     };
     drain.run(turn_ends).await
@@ -59,8 +112,9 @@ struct Drain<'a, S: OutboxStore, P> {
     budget: &'a Budget,
     /// `None` once it is lost; nothing is published, deleted or released from then on.
     held: Option<Held>,
-    waiting: Waiting<S>,
-    removed_up_to: Option<S::Row>,
+    memory: Memory<S>,
+    /// How long a publish took that was bound to end sooner.
+    outlasted: Option<Duration>,
     report: BucketReport,
 }
 
@@ -68,7 +122,8 @@ struct Drain<'a, S: OutboxStore, P> {
 type End = (BucketEnd, Option<RunError>);
 
 impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
-    async fn run(mut self, turn_ends: Option<Monotonic>) -> Turn {
+    async fn run(mut self, turn_ends: Option<Monotonic>) -> Turn<S> {
+        self.memory.waiting.begin_turn();
         let (end, error) = loop {
             if turn_ends.is_some_and(|end| self.clock.monotonic() >= end) {
                 break (BucketEnd::TurnOver, None);
@@ -80,7 +135,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         };
         self.report.end = end;
         self.report.error = error;
-        Turn { held: self.held, report: self.report }
+        Turn { held: self.held, memory: self.memory, report: self.report }
     }
 
     /// One batch, from fetch to delete.
@@ -89,25 +144,31 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             return Err((BucketEnd::OutOfTime, None));
         }
         let bucket = self.fresh_lease().await?.lease.bucket;
+        self.delete().await?;
         let request = FetchRequest {
             bucket,
-            max_messages: self.options.batch_size + self.waiting.skipped(),
-            removed_up_to: self.removed_up_to.as_ref(),
+            max_messages: self.options.batch_size + self.memory.waiting.skipped(),
+            max_bytes: MAX_BATCH_BYTES + self.memory.waiting.skipped_bytes(),
+            removed_up_to: self.memory.removed_up_to.as_ref(),
             limit: self.budget.for_fetch(),
         };
         let fetched = within(self.clock, request.limit, "fetch", self.store.fetch(&request)).await;
         let mut fetched = fetched.map_err(store_failed)?;
         let fault = fetched.fault.take();
-        let skipped = self.waiting.skipped();
-        let selected = self.waiting.select(fetched, self.options.batch_size);
+        let skipped = self.memory.waiting.skipped();
+        let selected = self.memory.waiting.select(fetched, self.options.batch_size);
         for malformed in selected.malformed {
             self.report.malformed += 1;
             tracing::error!(%bucket, reason = malformed.reason, "a message can never be published: its key waits");
         }
+        if selected.hidden {
+            let waiting = self.memory.waiting.skipped();
+            tracing::warn!(%bucket, waiting, "so many messages wait that those behind them are not reached");
+        }
         if selected.batch.is_empty() {
             // Reading on is worth it only if it leads past more waiting messages than the last time.
-            let further = selected.more && self.waiting.skipped() > skipped;
-            return match (fault, self.waiting.skipped()) {
+            let further = selected.more && self.memory.waiting.skipped() > skipped;
+            return match (fault, self.memory.waiting.skipped()) {
                 (Some(fault), _) => Err(store_failed(fault)),
                 (None, 0) => Err((BucketEnd::Empty, None)),
                 (None, _) if further => Ok(()),
@@ -118,20 +179,42 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         self.fresh_lease().await?;
         let outcomes = self.publish(&selected.batch).await;
         self.settle(&selected.batch, &outcomes).await?;
-        fault.map_or(Ok(()), |fault| Err(store_failed(fault)))
+        if let Some(took) = self.outlasted {
+            let bound = self.options.max_publish_duration.unwrap_or_default();
+            return Err((BucketEnd::Misconfigured, Some(RunError::PublishOutlastedBound { bound, took })));
+        }
+        if let Some(fault) = fault {
+            return Err(store_failed(fault));
+        }
+        let all_deleted = self.report.failed == 0 && self.memory.waiting.skipped() == 0;
+        if all_deleted && !selected.more && selected.batch.len() <= QUIET_BATCH {
+            return Err((BucketEnd::Empty, None));
+        }
+        Ok(())
     }
 
     /// The lease, renewed first if it is due.
     async fn fresh_lease(&mut self) -> Result<Held, End> {
         let lost = (BucketEnd::LeaseLost, None);
         let Some(held) = self.held else { return Err(lost) };
+        if self.store.renewal().is_none() {
+            // The whole bound of a publish and one renewal interval must be left, or it could outlive the lease.
+            let bound = self.options.max_publish_duration.unwrap_or(Duration::MAX);
+            let needed = bound.saturating_add(self.options.lease_renew_interval);
+            let left = self.options.lease_duration.saturating_sub(held.age(self.clock));
+            return if left >= needed { Ok(held) } else { Err((BucketEnd::LeaseTooShort, None)) };
+        }
         if held.belief(self.clock, self.options) == Belief::Fresh {
             return Ok(held);
         }
         match self.renew(held).await {
             Ok(Some(renewed)) => {
                 self.held = Some(renewed);
-                Ok(renewed)
+                if renewed.belief(self.clock, self.options) == Belief::Fresh {
+                    return Ok(renewed);
+                }
+                let message = "a lease was not renewed: this relay's clock has gone back";
+                Err(store_failed(StoreError::new(StoreErrorKind::Unavailable, message)))
             }
             Ok(None) => {
                 self.held = None;
@@ -152,6 +235,13 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         let limit = self.budget.for_delete().min(RENEWAL_LIMIT);
         let renewed = renewal.renew(self.id, held.lease, times(asked, self.options), limit);
         let lease = within(self.clock, limit, "renewal", renewed).await?;
+        // A later expiry than was asked for is an earlier renewal's: this clock has gone back since, and how long the
+        // lease lasts can no longer be told from it. It is as old as it was.
+        let behind = |lease: &Lease| lease.expires_at > times(asked, self.options).expires_at();
+        if let Some(lease) = lease.filter(behind) {
+            tracing::warn!(bucket = %lease.bucket, "this relay's clock has gone back: its lease is not renewed");
+            return Ok(Some(Held { lease, asked: held.asked }));
+        }
         Ok(lease.map(|lease| Held { lease, asked }))
     }
 
@@ -162,6 +252,14 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             batch.iter().filter_map(|stored| stored.message.as_ref().ok()).collect();
         let publish = self.publisher.publish(&messages, self.budget.for_publish());
         let mut publish = std::pin::pin!(publish);
+        if self.store.renewal().is_none() {
+            let began = Moment::now(self.clock);
+            let outcomes = publish.await;
+            let took = Moment::now(self.clock).since(began);
+            self.outlasted =
+                Some(took).filter(|took| self.options.max_publish_duration.is_some_and(|b| *took > b));
+            return outcomes;
+        }
         while let Some(held) = self.held {
             let due = held.renewal_due_in(self.clock, self.options);
             match future::select(publish.as_mut(), self.clock.sleep(due)).await {
@@ -177,7 +275,6 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
                     Either::Right((renewed, _)) => (None, renewed),
                 }
             };
-            let answered = renewed.is_ok();
             self.held = match renewed {
                 Ok(renewed) => renewed,
                 Err(error) => {
@@ -190,7 +287,8 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             if let Some(outcomes) = outcomes {
                 return outcomes;
             }
-            if !answered {
+            // Not answered, or not renewed for a clock that went back: not again at once.
+            if self.held.is_some_and(|held| held.belief(self.clock, self.options) != Belief::Fresh) {
                 let pause = self.clock.sleep(self.options.lease_renew_interval / 4);
                 if let Either::Left((outcomes, _)) = future::select(publish.as_mut(), pause).await {
                     return outcomes;
@@ -203,7 +301,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     /// Deletes what may be deleted, and says how the turn goes on.
     async fn settle(&mut self, batch: &[Stored<S::Row>], outcomes: &[Outcome]) -> Result<(), End> {
         let keys: Vec<_> = batch.iter().map(Stored::order_key).collect();
-        let settled = settle(&keys, outcomes);
+        let settled = settle(&keys, outcomes, self.store.deletes_individually());
         self.report.acknowledged += count(settled.acknowledged);
         self.report.failed += count(settled.failed.len());
 
@@ -212,46 +310,62 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             self.held = None;
             return Err((BucketEnd::LeaseLost, None));
         }
-        let rows: Vec<S::Row> = settled.delete.iter().map(|index| batch[*index].row.clone()).collect();
-        self.delete(&rows).await?;
-        if let Some(row) = rows.last() {
-            self.removed_up_to = Some(row.clone());
-        }
+        self.memory.undeleted.extend(settled.delete.iter().map(|index| batch[*index].row.clone()));
+        self.delete().await?;
 
-        let first = settled.failed.first().map(|(_, error)| error.clone());
-        for (index, error) in &settled.failed {
-            self.waiting.hold(&batch[*index]);
-            let id = batch[*index].message.as_ref().ok().map(|message| message.id.to_string());
-            tracing::debug!(id, error = %Chain(error), "a message was not published");
+        let first = settled.failed.first().map(|failed| failed.error.clone());
+        for failed in &settled.failed {
+            let until = match failed.error.kind() {
+                PublishErrorKind::Rejected => Until::RunEnds,
+                _ => Until::NextTurn,
+            };
+            self.memory.waiting.hold(&batch[failed.index], until);
+            self.tell_of(failed, &batch[failed.index]);
         }
         match settled.next {
             Next::GoOn => Ok(()),
             Next::RetryLater => Err((BucketEnd::RetryLater, first.map(RunError::Publish))),
             Next::Misconfigured => {
-                let misconfigured = settled.failed.into_iter().map(|(_, error)| RunError::Publish(error));
+                let misconfigured = settled.failed.into_iter().map(|failed| RunError::Publish(failed.error));
                 let error = misconfigured.into_iter().find(RunError::is_misconfiguration);
                 Err((BucketEnd::Misconfigured, error))
             }
         }
     }
 
-    /// Deletes acknowledged rows. What was acknowledged is never sent again within a run: the delete is tried again,
-    /// not the publish, until there is no more time for it.
-    async fn delete(&mut self, rows: &[S::Row]) -> Result<(), End> {
-        if rows.is_empty() {
-            return Ok(());
+    /// Logs a message that was not published: loudly the one that somebody has to act on, and no other.
+    fn tell_of(&self, failed: &Failed, stored: &Stored<S::Row>) {
+        let Ok(message) = &stored.message else { return };
+        let (id, topic, error) = (message.id, &message.topic, Chain(&failed.error));
+        let bucket = self.held.map(|held| held.lease.bucket.number());
+        match failed.error.kind() {
+            _ if failed.is_behind => {
+                tracing::debug!(bucket, %id, topic, %error, "a message waits behind another")
+            }
+            PublishErrorKind::Rejected => {
+                tracing::error!(bucket, %id, topic, %error, "a message can never be published: its key waits");
+            }
+            PublishErrorKind::TopicUnavailable => {
+                tracing::warn!(bucket, %id, topic, %error, "a message's topic is not available: its key waits");
+            }
+            _ => tracing::debug!(bucket, %id, topic, %error, "a message was not published"),
         }
+    }
+
+    /// Deletes acknowledged rows: tried again until it succeeds, there is no more time for it, or the lease is lost.
+    async fn delete(&mut self) -> Result<(), End> {
         let (mut pause, longest) = DELETE_PAUSES;
-        loop {
-            let Some(held) = self.held else {
-                return Err((BucketEnd::LeaseLost, None));
-            };
-            let bucket = held.lease.bucket;
-            let limit = self.budget.for_delete();
+        while !self.memory.undeleted.is_empty() {
+            let bucket = self.believed_lease().await?.lease.bucket;
+            // A delete that is throttled for long must not outlive the lease: it is tried again under a renewed one.
+            let limit = self.budget.for_delete().min(self.options.lease_renew_interval / 2);
+            let rows = &self.memory.undeleted;
             let error =
                 match within(self.clock, limit, "delete", self.store.delete(bucket, rows, limit)).await {
                     Ok(()) => {
                         self.report.deleted += count(rows.len());
+                        self.memory.removed_up_to = rows.last().cloned();
+                        self.memory.undeleted.clear();
                         return Ok(());
                     }
                     Err(error) => error,
@@ -262,9 +376,25 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             }
             self.clock.sleep(pause).await;
             pause = longest.min(pause * 2);
-            // Another owner may be at these rows by now; deleting them under it would race its publish.
-            self.fresh_lease().await?;
         }
+        Ok(())
+    }
+
+    /// The lease for as long as it is believed: renewed if it is due and can be, but a renewal that is throttled is not
+    /// a lost lease. Under one that lapsed nothing is deleted: its next owner may be at these rows, and would be raced.
+    async fn believed_lease(&mut self) -> Result<Held, End> {
+        let lost = (BucketEnd::LeaseLost, None);
+        let Some(held) = self.held else { return Err(lost) };
+        if held.belief(self.clock, self.options) == Belief::DueForRenewal && self.store.renewal().is_some() {
+            match self.renew(held).await {
+                Ok(renewed) => self.held = renewed,
+                Err(error) => {
+                    tracing::debug!(bucket = %held.lease.bucket, error = %Chain(&error), "a lease was not renewed");
+                }
+            }
+        }
+        self.held = self.held.filter(|held| held.belief(self.clock, self.options) < Belief::Lapsed);
+        self.held.ok_or(lost)
     }
 }
 

@@ -51,6 +51,8 @@ pub enum BucketEnd {
     TurnOver,
     /// The deadline was near. A later run goes on.
     OutOfTime,
+    /// The store cannot renew leases, and too little of this one was left for a whole publish. It is acquired anew.
+    LeaseTooShort,
     /// Another relay has it, or may have.
     LeaseLost,
     /// The broker or the store is not available. A later run tries again.
@@ -69,6 +71,17 @@ pub enum RunError {
     /// The publisher failed.
     #[error(transparent)]
     Publish(#[from] PublishError),
+    /// A publish took longer than the bound that the relay was given for stores that cannot renew a lease. Nothing that
+    /// rests on the bound holds any more: this relay starts no further run.
+    #[error(
+        "a publish took {took:?}, longer than its bound of {bound:?} (max_publish_duration): the bound is wrong"
+    )]
+    PublishOutlastedBound {
+        /// The bound.
+        bound: std::time::Duration,
+        /// How long it took.
+        took: std::time::Duration,
+    },
 }
 
 impl RunError {
@@ -77,6 +90,7 @@ impl RunError {
         match self {
             Self::Store(error) => error.is_misconfiguration(),
             Self::Publish(error) => error.kind() == PublishErrorKind::Misconfigured,
+            Self::PublishOutlastedBound { .. } => true,
         }
     }
 }
@@ -89,6 +103,7 @@ impl RunReport {
         Some(match first {
             RunError::Store(error) => error,
             RunError::Publish(error) => error,
+            RunError::PublishOutlastedBound { .. } => first,
         })
     }
 
@@ -100,6 +115,14 @@ impl RunReport {
     /// Messages deleted in all buckets.
     pub fn deleted(&self) -> u64 {
         self.buckets.values().map(|report| report.deleted).sum()
+    }
+
+    /// Notes a failure outside any one bucket. The first ones are kept; a long run must not collect them without end.
+    pub(super) fn note(&mut self, error: RunError) {
+        const KEPT: usize = 32;
+        if self.errors.len() < KEPT || error.is_misconfiguration() && self.misconfiguration().is_none() {
+            self.errors.push(error);
+        }
     }
 
     /// Adds what one turn of a bucket did to what earlier turns of this run did.

@@ -11,11 +11,20 @@ pub(super) struct Settled {
     /// The messages that may be deleted: acknowledged, with nothing of their key ahead of them that was not.
     pub(super) delete: Vec<usize>,
     /// The messages that were not acknowledged, with why. Their keys wait for the rest of the run.
-    pub(super) failed: Vec<(usize, PublishError)>,
+    pub(super) failed: Vec<Failed>,
     /// How many the broker has acknowledged.
     pub(super) acknowledged: usize,
     /// How the run of this bucket goes on.
     pub(super) next: Next,
+}
+
+/// A message that was not acknowledged.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) index: usize,
+    pub(super) error: PublishError,
+    /// Whether it only shares the fate of one of its key ahead of it.
+    pub(super) is_behind: bool,
 }
 
 /// How the run of a bucket goes on after a batch.
@@ -31,8 +40,9 @@ pub(super) enum Next {
 }
 
 /// Settles a batch: `keys` orders its messages, `outcomes` says what became of them. An outcome that is missing counts
-/// as a failure that may have happened.
-pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome]) -> Settled {
+/// as a failure that may have happened. Where rows are not deleted `individually`, the first failure holds back all that
+/// is behind it: only an acknowledged prefix may go.
+pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome], individually: bool) -> Settled {
     let mut settled = Settled::default();
     let mut stuck: HashSet<&[u8]> = HashSet::new();
     for (index, key) in keys.iter().enumerate() {
@@ -40,40 +50,42 @@ pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome]) -> Settled {
             OrderKey::Key(key) => Some(key.as_ref()),
             OrderKey::None | OrderKey::Unreadable => None,
         };
-        match outcomes.get(index) {
+        let is_behind = key.is_some_and(|key| stuck.contains(key));
+        let error = match outcomes.get(index) {
             Some(Outcome::Acknowledged) => {
                 settled.acknowledged += 1;
                 // What was appended behind a message of its key that was not must go again after it.
-                if !key.is_some_and(|key| stuck.contains(key)) {
+                if !is_behind && (individually || settled.failed.is_empty()) {
                     settled.delete.push(index);
                 }
+                continue;
             }
-            Some(Outcome::Failed(error)) => {
-                stuck.extend(key);
-                settled.failed.push((index, error.clone()));
-            }
-            None => {
-                stuck.extend(key);
-                let missing = PublishError::new(
-                    PublishErrorKind::MayHaveHappened,
-                    "the publisher returned no outcome for a message",
-                );
-                settled.failed.push((index, missing));
-            }
-        }
+            Some(Outcome::Failed(error)) => error.clone(),
+            None => PublishError::new(
+                PublishErrorKind::MayHaveHappened,
+                "the publisher returned no outcome for a message",
+            ),
+        };
+        stuck.extend(key);
+        settled.failed.push(Failed { index, error, is_behind });
     }
-    let any = |kind| settled.failed.iter().any(|(_, error)| error.kind() == kind);
-    settled.next = if any(PublishErrorKind::Misconfigured) {
-        Next::Misconfigured
-    } else if settled.acknowledged == 0
-        && settled.failed.iter().any(|(_, error)| error.kind() != PublishErrorKind::Rejected)
-    {
-        // Nothing got through, and not for the messages' own faults: the next batch would fare no better.
+    settled.next = next(&settled);
+    settled
+}
+
+/// What is behind a message of its key that failed says nothing of the broker; nor does a message that is refused for its
+/// own faults, or its topic's. The next batch may fare better. If nothing got through for any other reason, it will not.
+fn next(settled: &Settled) -> Next {
+    let heads = || settled.failed.iter().filter(|failed| !failed.is_behind).map(|failed| failed.error.kind());
+    if heads().any(|kind| kind == PublishErrorKind::Misconfigured) {
+        return Next::Misconfigured;
+    }
+    let of_its_own = |kind| matches!(kind, PublishErrorKind::Rejected | PublishErrorKind::TopicUnavailable);
+    if settled.acknowledged == 0 && heads().any(|kind| !of_its_own(kind)) {
         Next::RetryLater
     } else {
         Next::GoOn
-    };
-    settled
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +109,7 @@ mod tests {
             Outcome::Acknowledged,
             Outcome::Acknowledged,
         ];
-        let settled = settle(&keys, &outcomes);
+        let settled = settle(&keys, &outcomes, true);
         assert_eq!(settled.delete, [1, 3, 4]);
         assert_eq!(settled.failed.len(), 1);
         assert_eq!(settled.acknowledged, 4);
@@ -105,26 +117,49 @@ mod tests {
     }
 
     #[test]
+    fn where_only_a_prefix_can_be_deleted_a_failure_holds_back_all_behind_it() {
+        let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
+        let keys = [OrderKey::Key(&a), OrderKey::Key(&b), OrderKey::Key(&a)];
+        let outcomes = [Outcome::Acknowledged, failed(PublishErrorKind::Rejected), Outcome::Acknowledged];
+        assert_eq!(settle(&keys, &outcomes, false).delete, [0]);
+    }
+
+    #[test]
     fn keyless_messages_hold_back_nobody() {
         let outcomes = [failed(PublishErrorKind::Rejected), Outcome::Acknowledged];
-        assert_eq!(settle(&[OrderKey::None, OrderKey::None], &outcomes).delete, [1]);
+        assert_eq!(settle(&[OrderKey::None, OrderKey::None], &outcomes, true).delete, [1]);
     }
 
     #[test]
     fn a_batch_that_gets_nowhere_ends_the_run() {
         let keys = [OrderKey::None, OrderKey::None];
         let broken = [failed(PublishErrorKind::Unavailable), failed(PublishErrorKind::MayHaveHappened)];
-        assert_eq!(settle(&keys, &broken).next, Next::RetryLater);
+        assert_eq!(settle(&keys, &broken, true).next, Next::RetryLater);
         let rejected = [failed(PublishErrorKind::Rejected), failed(PublishErrorKind::Rejected)];
-        assert_eq!(settle(&keys, &rejected).next, Next::GoOn, "what is behind them may be sound");
+        assert_eq!(settle(&keys, &rejected, true).next, Next::GoOn, "what is behind them may be sound");
         let refused = [Outcome::Acknowledged, failed(PublishErrorKind::Misconfigured)];
-        assert_eq!(settle(&keys, &refused).next, Next::Misconfigured);
+        assert_eq!(settle(&keys, &refused, true).next, Next::Misconfigured);
     }
 
     #[test]
     fn a_missing_outcome_is_no_acknowledgement() {
-        let settled = settle(&[OrderKey::None, OrderKey::None], &[Outcome::Acknowledged]);
+        let settled = settle(&[OrderKey::None, OrderKey::None], &[Outcome::Acknowledged], true);
         assert_eq!(settled.delete, [0]);
         assert_eq!(settled.failed.len(), 1);
+    }
+
+    /// What a publisher reports that finds the first message too large before anything is sent: the rest of the key
+    /// waits behind it.
+    #[test]
+    fn a_rejected_message_with_its_key_behind_it_does_not_end_the_run() {
+        let a = Bytes::from_static(b"a");
+        let keys = [OrderKey::Key(&a), OrderKey::Key(&a)];
+        let outcomes = [failed(PublishErrorKind::Rejected), failed(PublishErrorKind::Unavailable)];
+        let settled = settle(&keys, &outcomes, true);
+        assert_eq!(settled.next, Next::GoOn);
+        assert_eq!(settled.failed.iter().map(|failed| failed.is_behind).collect::<Vec<_>>(), [false, true]);
+        let missing_topic =
+            [failed(PublishErrorKind::TopicUnavailable), failed(PublishErrorKind::Unavailable)];
+        assert_eq!(settle(&keys, &missing_topic, true).next, Next::GoOn, "other topics are none the worse");
     }
 }

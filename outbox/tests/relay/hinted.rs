@@ -194,3 +194,64 @@ async fn a_misconfigured_bucket_does_not_stop_the_others() {
     assert!(report.misconfiguration().is_some());
     assert_eq!(bench.published().len(), keys.len(), "what is ahead of the wrong stamp goes too");
 }
+
+/// Each bucket is freed as its own turn ends: a hint for it must not be refused for as long as another is at work.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_done_is_free_while_another_is_at_work() {
+    let bench = std::sync::Arc::new(Bench::new());
+    let keys = Bench::keys();
+    let (full, quick) = (Bench::bucket_of(&keys[0]), Bench::bucket_of(&keys[1]));
+    for _ in 0..20_000 {
+        bench.enqueue(&keys[0]);
+    }
+    bench.enqueue(&keys[1]);
+    bench.publish_takes(Duration::from_millis(500));
+    let run = std::sync::Arc::clone(&bench);
+    let run = tokio::spawn(async move { run.hinted(&[full, quick], 120).await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(bench.owner(full).is_some());
+    assert_eq!(bench.owner(quick), None);
+    bench.enqueue(&keys[1]);
+    let second = bench.hinted(&[quick], 60).await;
+    assert_eq!(second.acknowledged(), 1);
+    assert_eq!(run.await.unwrap().acknowledged(), 20_001);
+}
+
+/// The lost wake-up, beside a message that waits.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_arrives_behind_a_waiting_one_is_not_lost() {
+    let bench = std::sync::Arc::new(Bench::new());
+    let bucket = Bench::bucket_of("21");
+    let other = (22..).map(|n: u32| n.to_string()).find(|key| Bench::bucket_of(key) == bucket).unwrap();
+    let bad = bench.enqueue("21");
+    bench.enqueue(&other);
+    bench.judge(
+        move |message| {
+            if message.id == bad { failed(PublishErrorKind::Rejected) } else { Outcome::Acknowledged }
+        },
+    );
+    let late = std::sync::Arc::clone(&bench);
+    bench.store.before_release(move || {
+        late.enqueue(&other);
+    });
+    let report = bench.hinted(&[bucket], 60).await;
+    assert_eq!(report.acknowledged(), 2);
+    assert_eq!(bench.store.memory.len(), 1);
+}
+
+/// A delete that hangs is given up well before the lease is over, and tried again under a renewed one.
+#[tokio::test(start_paused = true)]
+async fn deletes_that_hang_do_not_outlive_the_lease() {
+    let bench = std::sync::Arc::new(Bench::new());
+    let bucket = Bench::bucket_of("21");
+    bench.enqueue("21");
+    bench.store.hang_deletes(12);
+    let run = std::sync::Arc::clone(&bench);
+    let run = tokio::spawn(async move { run.hinted(&[bucket], 600).await });
+    for _ in 0..11 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!bench.store.memory.coordination().is_free(bucket, bench.now()), "free during a delete");
+    }
+    assert_eq!(run.await.unwrap().deleted(), 1);
+    assert_eq!(bench.published().len(), 1);
+}

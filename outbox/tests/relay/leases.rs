@@ -89,3 +89,29 @@ async fn a_relay_that_froze_during_a_publish_deletes_nothing() {
     assert_eq!(bench.store.memory.len(), 1);
     assert!(bench.clock.now_utc() > START);
 }
+
+/// design.md, section 6: a relay whose clock is behind publishes nothing, and moves no expiry backwards.
+#[tokio::test(start_paused = true)]
+async fn a_relay_whose_clock_went_back_publishes_nothing_more() {
+    let mut options = outbox::RelayOptions::default();
+    options.batch_size = 1;
+    let bench = Arc::new(Bench::with(options));
+    let bucket = Bench::bucket_of("21");
+    for _ in 0..10 {
+        bench.enqueue("21");
+    }
+    bench.publish_takes(Duration::from_secs(12));
+    let run = Arc::clone(&bench);
+    let run = tokio::spawn(async move { run.hinted(&[bucket], 600).await });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.clock.step_wall(-60_000);
+    let before = bench.store.memory.coordination().version(bucket);
+    let report = run.await.unwrap();
+    assert_eq!(report.buckets[&bucket].end, BucketEnd::RetryLater);
+    assert_eq!(
+        (bench.published().len(), report.deleted()),
+        (1, 1),
+        "what was acknowledged in time is deleted"
+    );
+    assert!(bench.store.memory.coordination().version(bucket) >= before);
+}

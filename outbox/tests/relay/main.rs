@@ -7,6 +7,8 @@
     reason = "a test states what must hold by panicking when it does not"
 )]
 
+mod capabilities;
+mod continuous;
 mod hinted;
 mod leases;
 mod support;

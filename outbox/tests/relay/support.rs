@@ -7,10 +7,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use outbox::memory::MemoryStore;
 use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
-use outbox::store::{AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal};
+use outbox::store::{
+    AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims,
+};
 use outbox::{
-    Bucket, BucketCount, Budget, Chance, Clock, Lease, LeaseTimes, Message, MessageId, OutboxStore,
-    Publisher, Relay, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks, TokioClock,
+    Bucket, BucketCount, Budget, Chance, Clock, Lease, Message, MessageId, OutboxStore, Publisher, Relay,
+    RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks, TokioClock,
 };
 
 pub(crate) const START: Ticks = Ticks::from_raw(639_316_345_534_567_890);
@@ -24,6 +26,7 @@ pub(crate) struct Hooked {
     before_release: Hook,
     after_fetch: Hook,
     failing_deletes: Arc<Mutex<u32>>,
+    hanging_deletes: Arc<Mutex<u32>>,
     faulty: Arc<Mutex<BTreeSet<Bucket>>>,
 }
 
@@ -34,6 +37,7 @@ impl Hooked {
             before_release: Arc::default(),
             after_fetch: Arc::default(),
             failing_deletes: Arc::default(),
+            hanging_deletes: Arc::default(),
             faulty: Arc::default(),
         }
     }
@@ -48,6 +52,11 @@ impl Hooked {
 
     pub(crate) fn fail_deletes(&self, times: u32) {
         *self.failing_deletes.lock().unwrap() = times;
+    }
+
+    /// Makes the first deletes hang until their limit is over.
+    pub(crate) fn hang_deletes(&self, times: u32) {
+        *self.hanging_deletes.lock().unwrap() = times;
     }
 
     /// Makes what lies behind a bucket's messages a misconfiguration.
@@ -95,6 +104,14 @@ impl OutboxStore for Hooked {
                 return Err(StoreError::new(StoreErrorKind::Throttled, "told to fail"));
             }
         }
+        let hangs = {
+            let mut hanging = self.hanging_deletes.lock().unwrap();
+            *hanging = hanging.saturating_sub(1);
+            *hanging > 0
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         self.memory.delete(bucket, rows, limit).await
     }
 
@@ -103,21 +120,19 @@ impl OutboxStore for Hooked {
     }
 
     fn ownership(&self) -> Option<&dyn LeaseOwnership> {
-        Some(self)
+        self.memory.ownership().map(|_| self as &dyn LeaseOwnership)
+    }
+
+    fn named_claims(&self) -> Option<&dyn NamedClaims> {
+        self.memory.named_claims()
+    }
+
+    fn deletes_individually(&self) -> bool {
+        self.memory.deletes_individually()
     }
 }
 
 impl LeaseOwnership for Hooked {
-    fn claim<'a>(
-        &'a self,
-        relay: &'a RelayId,
-        buckets: &'a BTreeSet<Bucket>,
-        times: LeaseTimes,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Lease>, StoreError>> {
-        self.memory.claim(relay, buckets, times, limit)
-    }
-
     fn release<'a>(
         &'a self,
         relay: &'a RelayId,
@@ -126,6 +141,14 @@ impl LeaseOwnership for Hooked {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Self::run(&self.before_release);
         self.memory.release(relay, leases, limit)
+    }
+
+    fn release_strays<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.memory.ownership().unwrap().release_strays(relay, limit)
     }
 
     fn stop<'a>(
@@ -149,6 +172,7 @@ type Judge = Box<dyn Fn(&Message) -> Outcome + Send + Sync>;
 /// Takes a set time for a batch, notes what it was given, and judges each message.
 pub(crate) struct FakePublisher {
     published: Mutex<Vec<Message>>,
+    calls: Mutex<Vec<Option<Bucket>>>,
     takes: Mutex<Duration>,
     judge: Mutex<Judge>,
 }
@@ -165,6 +189,7 @@ impl Publisher for Fake {
 impl FakePublisher {
     async fn publish(&self, batch: &[&Message], _: Duration) -> Vec<Outcome> {
         let takes = *self.takes.lock().unwrap();
+        self.calls.lock().unwrap().push(batch.first().and_then(|m| m.bucket(BucketCount::DEFAULT)));
         tokio::time::sleep(takes).await;
         let judge = self.judge.lock().unwrap();
         self.published.lock().unwrap().extend(batch.iter().map(|message| (*message).clone()));
@@ -190,15 +215,21 @@ impl Bench {
     }
 
     pub(crate) fn with(options: RelayOptions) -> Self {
-        let store = Hooked::new();
+        Self::over(MemoryStore::new(), options)
+    }
+
+    pub(crate) fn over(memory: MemoryStore, options: RelayOptions) -> Self {
+        let store = Hooked { memory, ..Hooked::new() };
         let publisher = Fake(Arc::new(FakePublisher {
             published: Mutex::default(),
+            calls: Mutex::default(),
             takes: Mutex::new(Duration::from_millis(5)),
             judge: Mutex::new(Box::new(|_| Outcome::Acknowledged)),
         }));
         let clock = Arc::new(TokioClock::starting_at(START));
-        let relay = Relay::new(store.clone(), publisher.clone(), options, clock.clone()).unwrap();
-        Self { store, publisher, clock, relay: Arc::new(relay), chance: Chance::seeded(7) }
+        let chance = Chance::seeded(7);
+        let relay = Relay::new(store.clone(), publisher.clone(), options, clock.clone(), chance.clone());
+        Self { store, publisher, clock, relay: Arc::new(relay.unwrap()), chance }
     }
 
     /// Enqueues a message and returns its id. Keys "0" to "9" and so on decide the bucket.
@@ -230,6 +261,20 @@ impl Bench {
 
     pub(crate) fn published(&self) -> Vec<MessageId> {
         self.publisher.0.published.lock().unwrap().iter().map(|message| message.id).collect()
+    }
+
+    pub(crate) fn publisher_messages(&self) -> Vec<Message> {
+        self.publisher.0.published.lock().unwrap().clone()
+    }
+
+    /// How many batches of a bucket were given to the publisher.
+    pub(crate) fn publish_calls(&self, bucket: Bucket) -> usize {
+        let calls = self.publisher.0.calls.lock().unwrap();
+        calls.iter().filter(|called| **called == Some(bucket)).count()
+    }
+
+    pub(crate) fn now(&self) -> Ticks {
+        self.clock.now_utc()
     }
 
     pub(crate) fn publish_takes(&self, duration: Duration) {

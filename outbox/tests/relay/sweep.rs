@@ -146,3 +146,95 @@ async fn a_sweep_ends_before_its_deadline() {
     let coordination = bench.store.memory.coordination();
     assert!(coordination.leases.values().all(|lease| lease.owner.is_none()));
 }
+
+/// Sixteen buckets with more than a turn's work, twice as many as are worked on at once: each gets its turn.
+#[tokio::test(start_paused = true)]
+async fn every_bucket_gets_its_turn() {
+    let mut options = outbox::RelayOptions::default();
+    options.bucket_count = outbox::BucketCount::new(16).unwrap();
+    let count = options.bucket_count;
+    let bench = Bench::with(options);
+    for bucket in count.buckets() {
+        for n in 0..20_000 {
+            let id = outbox::Chance::seeded(n * 16 + u64::from(bucket.number())).message_id(bench.now());
+            let partition = i32::try_from(bucket.number()).unwrap();
+            let message = outbox::Message::new(id, "orders").with_partition(partition);
+            bench.store.memory.enqueue(message, count).unwrap();
+        }
+    }
+    bench.publish_takes(Duration::from_millis(900));
+    let report = bench.sweep(60).await;
+    assert_eq!(report.buckets.len(), 16);
+    assert!(report.buckets.values().all(|bucket| bucket.acknowledged > 0), "{report:#?}");
+}
+
+/// What was refused is tried once a sweep, and what was acknowledged behind it is not sent again, over many turns.
+#[tokio::test(start_paused = true)]
+async fn a_refused_message_is_tried_once_a_sweep() {
+    let mut options = outbox::RelayOptions::default();
+    options.batch_size = 10;
+    let bench = Bench::with(options);
+    let bucket = Bench::bucket_of("21");
+    let other = (22..).map(|n: u32| n.to_string()).find(|key| Bench::bucket_of(key) == bucket).unwrap();
+    let bad = bench.enqueue("21");
+    let behind = bench.enqueue("21");
+    for _ in 0..600 {
+        bench.enqueue(&other);
+    }
+    bench.judge(move |message| match message.id == bad {
+        true => failed(PublishErrorKind::Rejected),
+        false => outbox::Outcome::Acknowledged,
+    });
+    bench.publish_takes(Duration::from_millis(900));
+    bench.sweep(120).await;
+    let times = |id| bench.published().iter().filter(|published| **published == id).count();
+    assert_eq!((times(bad), times(behind)), (1, 1));
+    assert_eq!(bench.store.memory.len(), 2);
+    assert_eq!(bench.owner(bucket), None);
+}
+
+/// A sweep that was killed a moment ago still counts as a member, and keeps a share that it will not see to.
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_sweep_leaves_is_done_by_the_next() {
+    let bench = Arc::new(Bench::new());
+    for key in Bench::keys() {
+        bench.enqueue(&key);
+    }
+    let killed = Arc::clone(&bench);
+    bench.publish_takes(Duration::from_secs(5));
+    let killed = tokio::spawn(async move { killed.sweep(60).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    killed.abort();
+    bench.publish_takes(Duration::from_millis(5));
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    // Its leases have lapsed; its heartbeat is made to look fresh.
+    let now = bench.now();
+    bench.store.memory.change(|coordination| {
+        for heartbeat in coordination.heartbeats.values_mut() {
+            heartbeat.last_seen = now;
+        }
+    });
+    let started = tokio::time::Instant::now();
+    let report = bench.sweep(120).await;
+    assert_eq!(report.acknowledged(), 8);
+    assert!(bench.store.memory.is_empty());
+    assert!(started.elapsed() < Duration::from_secs(33), "{:?}", started.elapsed());
+}
+
+/// Two acquisitions, the clock going back between them: the stop is later than the first, whose copy may still land.
+#[tokio::test(start_paused = true)]
+async fn the_stop_is_stamped_later_than_every_heartbeat() {
+    let bench = Arc::new(Bench::new());
+    for _ in 0..20_000 {
+        bench.enqueue("21");
+    }
+    bench.publish_takes(Duration::from_millis(900));
+    let run = Arc::clone(&bench);
+    let run = tokio::spawn(async move { run.sweep(40).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = bench.now();
+    bench.clock.step_wall(-20_000);
+    run.await.unwrap();
+    let stopped = bench.store.memory.coordination().heartbeats.into_values().next().unwrap();
+    assert!(stopped.last_seen.plus(Duration::from_secs(1)) > first, "{stopped:?}");
+}

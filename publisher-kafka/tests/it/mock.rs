@@ -252,7 +252,7 @@ async fn a_topic_or_partition_that_is_not_there_yet_is_to_be_tried_again() {
     let start = Instant::now();
     let outcomes = publish(&publisher, &batch, PLENTY).await;
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    let later = Some(PublishErrorKind::Unavailable);
+    let later = Some(PublishErrorKind::TopicUnavailable);
     assert_eq!(kinds(&outcomes), [later, later, None, None]);
 
     cluster.topic_error("later", Code::RD_KAFKA_RESP_ERR_NO_ERROR).unwrap();

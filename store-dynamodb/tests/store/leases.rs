@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use outbox::store::{AcquireRequest, Acquired, LeaseOwnership, LeaseRenewal};
-use outbox::{Bucket, BucketCount, Lease, LeaseTimes, OutboxStore as _, Ticks};
+use outbox::{BucketCount, Lease, LeaseTimes, OutboxStore as _, Ticks};
 use outbox_store_dynamodb::DynamoDbStore;
 
 use crate::support::{Bench, DURATION, Item, LIMIT, NOW, at, buckets, key, relay};
@@ -21,7 +21,7 @@ fn renewal(store: &DynamoDbStore) -> &dyn LeaseRenewal {
 
 async fn claim(bench: &Bench, id: &str, numbers: &[u32], times: LeaseTimes) -> Vec<Lease> {
     let wanted = buckets(numbers.iter().copied());
-    ownership(&bench.store).claim(&relay(id), &wanted, times, LIMIT).await.unwrap()
+    bench.store.named_claims().unwrap().claim(&relay(id), &wanted, times, LIMIT).await.unwrap().leases
 }
 
 async fn acquire(bench: &Bench, id: &str, times: LeaseTimes) -> Acquired {
@@ -32,6 +32,8 @@ async fn acquire(bench: &Bench, id: &str, times: LeaseTimes) -> Acquired {
         bucket_count: BucketCount::DEFAULT,
         times,
         wanted: &wanted,
+        previous: &BTreeSet::new(),
+        busy: &BTreeSet::new(),
         limit: LIMIT,
     };
     bench.store.acquire(&request).await.unwrap()
@@ -189,16 +191,89 @@ async fn strange_items_are_passed_over_or_claimed_as_the_format_says() {
 }
 
 #[tokio::test]
-async fn a_lease_that_cannot_be_read_is_named_and_not_written_over() {
+async fn a_lease_that_cannot_be_read_stops_its_bucket_and_no_other() {
     let bench = Bench::new().await;
     let mut broken = key("OUTBOX#COORDINATION", "LEASE#0000000003");
     broken.insert("ExpiresAtUtc".to_owned(), AttributeValue::S("soon".to_owned()));
-    bench.put(broken).await;
-    let error =
-        ownership(&bench.store).claim(&relay("a"), &[Bucket::new(3)].into(), at(0), LIMIT).await.unwrap_err();
-    assert!(error.is_misconfiguration());
-    assert!(
-        error.to_string().contains("LEASE#0000000003") && error.to_string().contains("ExpiresAtUtc"),
-        "{error}"
-    );
+    bench.put(broken.clone()).await;
+    let mut heartbeat = key("OUTBOX#COORDINATION", "RELAY#x");
+    heartbeat.insert("LastSeenUtc".to_owned(), AttributeValue::S("just now".to_owned()));
+    bench.put(heartbeat).await;
+
+    let claims = bench.store.named_claims().unwrap();
+    let claimed = claims.claim(&relay("a"), &buckets([2, 3]), at(0), LIMIT).await.unwrap();
+    assert_eq!(claimed.leases.iter().map(|lease| lease.bucket.number()).collect::<Vec<_>>(), [2]);
+    let named = |error: outbox::StoreError| {
+        assert!(error.is_misconfiguration());
+        assert!(
+            error.to_string().contains("bucket 3") && error.to_string().contains("ExpiresAtUtc"),
+            "{error}"
+        );
+    };
+    named(claimed.error.unwrap());
+    let acquired = acquire(&bench, "b", at(1)).await;
+    assert_eq!(numbers(&acquired), [0, 1, 4, 5, 6, 7]);
+    named(acquired.error.unwrap());
+    assert_eq!(lease(&bench, 3).await, broken, "it was written over");
+}
+
+#[tokio::test]
+async fn strays_are_found_and_freed() {
+    let bench = Bench::new().await;
+    claim(&bench, "a", &[3, 5], at(0)).await;
+    claim(&bench, "b", &[6], at(0)).await;
+    ownership(&bench.store).release_strays(&relay("a"), LIMIT).await.unwrap();
+    assert_eq!((owner(&lease(&bench, 3).await), owner(&lease(&bench, 5).await)), (None, None));
+    assert_eq!(owner(&lease(&bench, 6).await), Some("b"));
+}
+
+#[tokio::test]
+async fn busy_buckets_are_left_as_they_are_and_named_when_they_exceed_the_share() {
+    let bench = Bench::new().await;
+    acquire(&bench, "a", at(0)).await;
+    acquire(&bench, "b", at(1)).await;
+    let (id, wanted) = (relay("a"), buckets(0..8));
+    let busy = buckets([0, 7]);
+    let request = AcquireRequest {
+        relay: &id,
+        bucket_count: BucketCount::DEFAULT,
+        times: at(2),
+        wanted: &wanted,
+        previous: &wanted,
+        busy: &busy,
+        limit: LIMIT,
+    };
+    let acquired = bench.store.acquire(&request).await.unwrap();
+    assert_eq!((numbers(&acquired), acquired.refused_writes), (vec![1, 2, 3], 0));
+    assert_eq!(acquired.excess, buckets([7]), "to be handed back when it is not busy any more");
+    for bucket in [0, 7] {
+        assert_eq!(expiry(&lease(&bench, bucket).await), at(0).expires_at());
+    }
+}
+
+#[tokio::test]
+async fn relay_records_are_pruned_by_whoever_sees_them() {
+    let bench = Bench::new().await;
+    for n in 0..60 {
+        let id = format!("r{n}");
+        acquire(&bench, &id, at(n)).await;
+        ownership(&bench.store).stop(&relay(&id), &[], at(n).now.next(), LIMIT).await.unwrap();
+    }
+    let relays = async || {
+        let query = bench
+            .client
+            .query()
+            .table_name("outbox")
+            .key_condition_expression("PK = :p AND begins_with(SK, :r)");
+        let s = |text: &str| AttributeValue::S(text.to_owned());
+        let query = query.expression_attribute_values(":p", s("OUTBOX#COORDINATION"));
+        query.expression_attribute_values(":r", s("RELAY#")).send().await.unwrap().count()
+    };
+    // The last thirty seconds' worth, and what one round could not prune yet.
+    assert!((30..=32).contains(&relays().await), "{}", relays().await);
+    for _ in 0..2 {
+        acquire(&bench, "late", at(200)).await;
+    }
+    acquire(&bench, "late", at(201)).await;
+    assert_eq!(relays().await, 1, "only the one that is alive");
 }

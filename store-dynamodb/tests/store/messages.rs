@@ -99,8 +99,13 @@ async fn numbers_that_this_relay_removed_are_no_gap() {
     let rows: Vec<_> = bench.fetch(BUCKET, 10).await.messages.iter().map(|stored| stored.row).collect();
     bench.store.delete(BUCKET, &rows[..2], LIMIT).await.unwrap();
     let hook = Hook::counting();
-    let request =
-        FetchRequest { bucket: BUCKET, max_messages: 10, removed_up_to: Some(&rows[1]), limit: LIMIT };
+    let request = FetchRequest {
+        bucket: BUCKET,
+        max_messages: 10,
+        max_bytes: 4 << 20,
+        removed_up_to: Some(&rows[1]),
+        limit: LIMIT,
+    };
     let batch = bench.hooked(hook.clone()).fetch(&request).await.unwrap();
     assert_eq!((batch.messages.len(), hook.sent()), (1, 1));
 }
@@ -138,4 +143,27 @@ async fn what_is_ahead_of_another_bucket_count_is_served_first() {
     assert!(fault.is_misconfiguration());
     assert!(fault.to_string().contains("OUTBOX_BUCKET_COUNT") && fault.to_string().contains("12"), "{fault}");
     assert_eq!(bench.store.pending(&buckets([4]), LIMIT).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn items_of_later_versions_are_not_pending() {
+    let bench = Bench::new().await;
+    bench.put(key("OUTBOX#MESSAGES#4", "MARKER#1")).await;
+    assert!(bench.store.pending(&buckets([4]), LIMIT).await.unwrap().is_empty());
+    assert!(!bench.store.ownership().unwrap().has_message(BUCKET, LIMIT).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_backlog_is_counted_and_dated() {
+    let bench = Bench::new().await;
+    let backlog = bench.store.backlog().unwrap();
+    let all: BTreeSet<_> = BucketCount::DEFAULT.buckets().collect();
+    let empty = backlog.sample(&all, LIMIT).await.unwrap();
+    assert_eq!((empty.pending, empty.is_exact, empty.oldest), (0, true, None));
+    bench.enqueue("21").await;
+    bench.enqueue("abc").await;
+    let created = |item: &crate::support::Item| item["CreatedAtUtc"].as_n().unwrap().parse::<i64>().unwrap();
+    let first = created(&bench.item("OUTBOX#MESSAGES#4", "0000000000000000001").await.unwrap());
+    let two = backlog.sample(&all, LIMIT).await.unwrap();
+    assert_eq!((two.pending, two.oldest), (2, Some(outbox::Ticks::from_raw(first))));
 }

@@ -15,7 +15,7 @@ async fn every_call(bench: &Bench) -> Vec<StoreError> {
     vec![
         store.pending(&buckets([3]), LIMIT).await.unwrap_err(),
         store.fetch(&fetch_request(bucket, 10)).await.unwrap_err(),
-        ownership.claim(&relay("a"), &buckets([3]), at(0), LIMIT).await.unwrap_err(),
+        store.named_claims().unwrap().claim(&relay("a"), &buckets([3]), at(0), LIMIT).await.unwrap_err(),
         ownership.stop(&relay("a"), &[], at(0).now, LIMIT).await.unwrap_err(),
         ownership.has_message(bucket, LIMIT).await.unwrap_err(),
     ]

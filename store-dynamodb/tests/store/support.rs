@@ -94,7 +94,7 @@ impl Bench {
 }
 
 pub(crate) fn fetch_request(bucket: Bucket, max: usize) -> FetchRequest<'static, Sequence> {
-    FetchRequest { bucket, max_messages: max, removed_up_to: None, limit: LIMIT }
+    FetchRequest { bucket, max_messages: max, max_bytes: 4 << 20, removed_up_to: None, limit: LIMIT }
 }
 
 pub(crate) fn key(partition: &str, sort: &str) -> Item {

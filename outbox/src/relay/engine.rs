@@ -1,0 +1,248 @@
+//! The relay itself, and what its three runs share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+
+use super::budget::Budget;
+use super::drain::{Memory, Turn, drain, within};
+use super::held::{Held, times};
+use super::report::{BucketEnd, BucketReport, RunError, RunReport};
+use crate::concurrently::concurrently;
+use crate::lease_age::Moment;
+use crate::publisher::Publisher;
+use crate::store::{AcquireRequest, Acquired, OutboxStore};
+use crate::{Bucket, Chain, Chance, Clock, Lease, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks};
+
+/// How many buckets are worked on at once: what bounds the memory of a run, with the size of a batch.
+pub(super) const CONCURRENT_BUCKETS: usize = 8;
+
+/// What became of a bucket's turn.
+pub(super) struct Ended<S: OutboxStore> {
+    /// The lease, where the turn is only over; otherwise it was freed or lost.
+    pub(super) held: Option<Held>,
+    pub(super) memory: Memory<S>,
+    pub(super) end: BucketEnd,
+    pub(super) acknowledged: u64,
+    /// Whether there was something to publish again after the release.
+    pub(super) woken: bool,
+}
+
+/// The relay engine over a store and a publisher. Holds no state between runs, each of which has its own relay id and
+/// budget; but a publish that outlasted its bound ends them all.
+#[derive(Debug)]
+pub struct Relay<S, P> {
+    pub(super) store: S,
+    pub(super) publisher: P,
+    pub(super) options: RelayOptions,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) chance: Chance,
+    faulted: AtomicBool,
+}
+
+impl<S: OutboxStore, P: Publisher> Relay<S, P> {
+    /// A relay over this store and this publisher.
+    ///
+    /// # Errors
+    /// Refuses a store that cannot renew leases where nothing bounds a publish, or where the bound and a renewal
+    /// interval do not fit into a lease.
+    pub fn new(
+        store: S,
+        publisher: P,
+        options: RelayOptions,
+        clock: Arc<dyn Clock>,
+        chance: Chance,
+    ) -> Result<Self, StoreError> {
+        if store.renewal().is_none() {
+            let Some(bound) = options.max_publish_duration else {
+                let message = "the store cannot renew leases: max_publish_duration must say how long a publish can take";
+                return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
+            };
+            let needed = bound.saturating_add(options.lease_renew_interval);
+            if needed >= options.lease_duration {
+                let message = format!(
+                    "the store cannot renew leases: lease_duration ({:?}) must be longer than max_publish_duration \
+                     ({bound:?}) and lease_renew_interval ({:?}) together",
+                    options.lease_duration, options.lease_renew_interval
+                );
+                return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
+            }
+        }
+        Ok(Self { store, publisher, options, clock, chance, faulted: AtomicBool::new(false) })
+    }
+
+    /// The relay's options.
+    pub fn options(&self) -> &RelayOptions {
+        &self.options
+    }
+
+    /// The store it reads from.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The publisher it sends with.
+    pub fn publisher(&self) -> &P {
+        &self.publisher
+    }
+
+    /// A report to begin a run with; an error in it ends the run at once.
+    pub(super) fn begin(&self) -> Result<RunReport, RunReport> {
+        let mut report = RunReport::default();
+        if !self.faulted.load(Ordering::Relaxed) {
+            return Ok(report);
+        }
+        let message =
+            "this relay has faulted: a publish outlasted its bound; mend max_publish_duration and restart it";
+        report.note(StoreError::new(StoreErrorKind::Misconfigured, message).into());
+        Err(report)
+    }
+
+    /// One acquisition round. The moment is just before the request: lease age counts from there.
+    pub(super) async fn acquire(
+        &self,
+        id: &RelayId,
+        asked: Moment,
+        wanted: &BTreeSet<Bucket>,
+        previous: &BTreeSet<Bucket>,
+        busy: &BTreeSet<Bucket>,
+        budget: &Budget,
+    ) -> Result<Acquired, StoreError> {
+        let request = AcquireRequest {
+            relay: id,
+            bucket_count: self.options.bucket_count,
+            times: times(asked, &self.options),
+            wanted,
+            previous,
+            busy,
+            limit: budget.for_fetch(),
+        };
+        let acquired = self.call(request.limit, "acquisition", self.store.acquire(&request)).await?;
+        if acquired.clock_behind {
+            tracing::warn!(relay = %id, "this relay's clock is behind: it claims nothing");
+        }
+        Ok(acquired)
+    }
+
+    /// Takes what single leases of an acquisition or a claim failed with into the report.
+    pub(super) fn note_lease_error(&self, report: &mut RunReport, error: Option<StoreError>) {
+        self.note(report, "a lease", error.map_or(Ok(()), Err));
+    }
+
+    /// Stamps the relay stopped and frees its leases, while there is time; otherwise they lapse as after a crash.
+    /// `announced`: the latest wall time at which it announced itself.
+    pub(super) async fn stop(
+        &self,
+        id: &RelayId,
+        leases: &[Lease],
+        announced: Ticks,
+        budget: &Budget,
+        report: &mut RunReport,
+    ) {
+        let limit = budget.for_close();
+        let Some(ownership) = self.store.ownership().filter(|_| !limit.is_zero()) else { return };
+        // Later than any heartbeat it sent, also if the clock has gone back since: one that lands late is refused.
+        let stamp: Ticks = self.clock.now_utc().max(announced.next());
+        let stopped = self.call(limit, "stop", ownership.stop(id, leases, stamp, limit)).await;
+        self.note(report, "stop", stopped);
+    }
+
+    /// Gives each bucket its turn, a bounded number at once, and frees each as its own turn ends, unless it is only over
+    /// and goes on. `turn`: how long a turn may take, from its start; `None`: until the bucket is empty.
+    pub(super) async fn drain_and_release(
+        &self,
+        id: &RelayId,
+        work: Vec<(Held, Memory<S>)>,
+        budget: &Budget,
+        turn: Option<Duration>,
+        report: &mut RunReport,
+    ) -> BTreeMap<Bucket, Ended<S>> {
+        let turn = |(held, memory): (Held, Memory<S>)| {
+            async move {
+                let bucket = held.lease.bucket;
+                let turn_ends = turn.map(|turn| self.clock.monotonic().plus(turn));
+                let mut turn = drain(self, id, held, memory, budget, turn_ends).await;
+                let (released, woken) = self.release(id, bucket, &mut turn, budget).await;
+                (bucket, turn, released, woken)
+            }
+            .boxed()
+        };
+        let turns = concurrently(CONCURRENT_BUCKETS, work.into_iter().map(turn).collect()).await;
+        let mut ended = BTreeMap::new();
+        for (bucket, turn, released, woken) in turns {
+            self.note(report, "release", released);
+            let Turn { held, memory, report: turn } = turn;
+            let (end, acknowledged) = (turn.end, turn.acknowledged);
+            self.turn_ended(bucket, turn, report);
+            ended.insert(bucket, Ended { held, memory, end, acknowledged, woken });
+        }
+        ended
+    }
+
+    /// Frees a bucket whose turn has ended for good, and looks once more whether it has something to publish.
+    ///
+    /// A hint may have arrived, and been refused, between this relay's last fetch and its release. Its message was
+    /// committed before the refusal, the refusal came before the release, and the release before this read: a strongly
+    /// consistent read sees it (design.md, section 7).
+    async fn release(
+        &self,
+        id: &RelayId,
+        bucket: Bucket,
+        turn: &mut Turn<S>,
+        budget: &Budget,
+    ) -> (Result<(), StoreError>, bool) {
+        let (Some(ownership), Some(held)) = (self.store.ownership(), turn.held) else {
+            return (Ok(()), false);
+        };
+        let limit = budget.for_close();
+        let goes_on = matches!(turn.report.end, BucketEnd::TurnOver | BucketEnd::LeaseTooShort);
+        if goes_on || limit.is_zero() {
+            return (Ok(()), false);
+        }
+        turn.held = None;
+        let leases = [held.lease];
+        let released = self.call(limit, "release", ownership.release(id, &leases, limit)).await;
+        if released.is_err() || !budget.may_start_batch() {
+            return (released, false);
+        }
+        let limit = budget.for_fetch();
+        let news = match turn.report.end {
+            BucketEnd::Empty => self.call(limit, "probe", ownership.has_message(bucket, limit)).await,
+            BucketEnd::Waiting => turn.memory.has_news(&self.store, self.clock.as_ref(), bucket, limit).await,
+            _ => Ok(false),
+        };
+        // A probe that fails costs latency: a sweep finds the message.
+        (released, news.unwrap_or(false))
+    }
+
+    /// Takes a turn's report into the run's.
+    pub(super) fn turn_ended(&self, bucket: Bucket, turn: BucketReport, report: &mut RunReport) {
+        if let Some(error) = &turn.error {
+            tracing::warn!(%bucket, end = ?turn.end, error = %Chain(error), "a bucket was not drained");
+            if matches!(error, RunError::PublishOutlastedBound { .. }) {
+                self.faulted.store(true, Ordering::Relaxed);
+            }
+        }
+        report.add(bucket, turn);
+    }
+
+    /// Holds a store call to its limit.
+    pub(super) async fn call<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        within(self.clock.as_ref(), limit, what, call).await
+    }
+
+    pub(super) fn note(&self, report: &mut RunReport, what: &str, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            tracing::warn!(error = %Chain(&error), "{what} failed");
+            report.note(RunError::Store(error));
+        }
+    }
+}

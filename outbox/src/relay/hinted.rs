@@ -1,0 +1,65 @@
+//! Hinted runs: what a stream event leads to.
+
+use std::collections::BTreeSet;
+
+use super::budget::Budget;
+use super::drain::Memory;
+use super::engine::Relay;
+use super::held::{Held, times};
+use super::report::RunReport;
+use crate::lease_age::Moment;
+use crate::publisher::Publisher;
+use crate::store::{Claimed, OutboxStore};
+use crate::{Bucket, RelayId, StoreError, StoreErrorKind};
+
+impl<S: OutboxStore, P: Publisher> Relay<S, P> {
+    /// A hinted run: claims the hinted buckets that are free, drains them, releases them. No membership, no share; a
+    /// bucket that another relay holds is left to it, and with none free the run ends at once. Buckets out of range must
+    /// not be passed in. The store must be able to [claim by name](OutboxStore::named_claims).
+    ///
+    /// `id` must be new for every run. Nothing is in flight when it returns.
+    pub async fn hinted(&self, id: &RelayId, hints: &BTreeSet<Bucket>, budget: &Budget) -> RunReport {
+        let mut report = match self.begin() {
+            Ok(report) => report,
+            Err(faulted) => return faulted,
+        };
+        let Some(claims) = self.store.named_claims() else {
+            let message = "the store cannot claim buckets by name: hinted runs are not for it";
+            report.note(StoreError::new(StoreErrorKind::Misconfigured, message).into());
+            return report;
+        };
+        let mut wanted = hints.clone();
+        let mut strays = false;
+        while !wanted.is_empty() && budget.may_start_batch() {
+            let asked = Moment::now(self.clock.as_ref());
+            let limit = budget.for_fetch();
+            let claim = claims.claim(id, &wanted, times(asked, &self.options), limit);
+            let claimed = match self.call(limit, "claim", claim).await {
+                Ok(claimed) => claimed,
+                Err(error) => Claimed { leases: Vec::new(), error: Some(error) },
+            };
+            // A claim that failed may have been granted: freed at the end, or nobody could have the bucket until it lapses.
+            strays |= claimed.error.is_some();
+            self.note_lease_error(&mut report, claimed.error);
+            let mine: BTreeSet<Bucket> = claimed.leases.iter().map(|lease| lease.bucket).collect();
+            report.held_elsewhere.retain(|bucket| !mine.contains(bucket));
+            report.held_elsewhere.extend(wanted.difference(&mine));
+
+            let work =
+                claimed.leases.into_iter().map(|lease| (Held { lease, asked }, Memory::new(&self.store)));
+            let ended = self.drain_and_release(id, work.collect(), budget, None, &mut report).await;
+            // Each time round costs a claim and a release, so each must have brought something through.
+            wanted = ended
+                .iter()
+                .filter(|(_, e)| e.woken && e.acknowledged > 0)
+                .map(|(bucket, _)| *bucket)
+                .collect();
+        }
+        let limit = budget.for_close();
+        if let Some(ownership) = self.store.ownership().filter(|_| strays && !limit.is_zero()) {
+            let released = self.call(limit, "release", ownership.release_strays(id, limit)).await;
+            self.note(&mut report, "release", released);
+        }
+        report
+    }
+}

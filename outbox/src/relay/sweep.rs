@@ -1,0 +1,203 @@
+//! Sweeps: the safety net under the hints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::drain::Memory;
+use super::engine::{Ended, Relay};
+use super::held::Held;
+use super::report::{BucketEnd, RunReport};
+use crate::lease_age::Moment;
+use crate::publisher::Publisher;
+use crate::store::OutboxStore;
+use crate::{Bucket, Chain, Clock, Lease, RelayId, RelayOptions, StoreError, Ticks};
+
+/// The least pause between two acquisitions of one sweep, unless leases are due for renewal.
+const ACQUIRE_PAUSE: Duration = Duration::from_secs(1);
+
+impl<S: OutboxStore, P: Publisher> Relay<S, P> {
+    /// A sweep: probes every bucket, and where there is work takes part in fair share, drains what it is given, and
+    /// stops. With nothing pending it writes nothing (invariant 7).
+    ///
+    /// `id` must be new for every run. Nothing is in flight when it returns.
+    pub async fn sweep(&self, id: &RelayId, budget: &Budget) -> RunReport {
+        let mut report = match self.begin() {
+            Ok(report) => report,
+            Err(faulted) => return faulted,
+        };
+        let mut sweep = Sweep::new();
+        if let Err(error) = self.sweep_rounds(id, &mut sweep, budget, &mut report).await {
+            tracing::warn!(error = %Chain(&error), "a sweep ended early");
+            report.note(error.into());
+        }
+        if let Some(announced) = sweep.announced {
+            let leases: Vec<Lease> = sweep.held.values().map(|held| held.lease).collect();
+            self.stop(id, &leases, announced, budget, &mut report).await;
+        }
+        report
+    }
+
+    async fn sweep_rounds(
+        &self,
+        id: &RelayId,
+        sweep: &mut Sweep<S>,
+        budget: &Budget,
+        report: &mut RunReport,
+    ) -> Result<(), StoreError> {
+        while budget.may_start_batch() {
+            let candidates: BTreeSet<Bucket> = self
+                .options
+                .bucket_count
+                .buckets()
+                .filter(|bucket| !sweep.given_up.contains(bucket))
+                .collect();
+            let limit = budget.for_fetch();
+            let mut pending = self.call(limit, "probe", self.store.pending(&candidates, limit)).await?;
+            pending.append(&mut sweep.woken);
+            if pending.is_empty() {
+                break;
+            }
+            let acquired_now = sweep.should_acquire(&pending, self.clock.as_ref(), &self.options);
+            if acquired_now {
+                self.sweep_acquire(id, sweep, &pending, budget, report).await?;
+            }
+            let work: Vec<(Held, Memory<S>)> =
+                pending.iter().filter_map(|bucket| sweep.begin_turn(*bucket, &self.store)).collect();
+            report.held_elsewhere = pending.iter().filter(|b| !sweep.held.contains_key(b)).copied().collect();
+            if work.is_empty() {
+                if !sweep.is_worth_waiting(&pending, self.clock.as_ref(), &self.options) {
+                    break;
+                }
+                self.clock.sleep(ACQUIRE_PAUSE).await;
+                continue;
+            }
+            sweep.waits_since = None;
+            // Turns are bounded so that one full bucket does not keep the others, or other relays, waiting.
+            let turn = Some(self.options.lease_renew_interval);
+            for (bucket, ended) in self.drain_and_release(id, work, budget, turn, report).await {
+                sweep.end_turn(bucket, ended, acquired_now);
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_acquire(
+        &self,
+        id: &RelayId,
+        sweep: &mut Sweep<S>,
+        wanted: &BTreeSet<Bucket>,
+        budget: &Budget,
+        report: &mut RunReport,
+    ) -> Result<(), StoreError> {
+        let asked = Moment::now(self.clock.as_ref());
+        // Known before the request is sent: whatever becomes of it, this relay may be a member now and has to stop.
+        sweep.last_acquired = Some(asked);
+        sweep.announced = Some(sweep.announced.map_or(asked.wall, |announced| announced.max(asked.wall)));
+        sweep.reacquire = false;
+        let previous: BTreeSet<Bucket> = sweep.held.keys().copied().collect();
+        let acquired = self.acquire(id, asked, wanted, &previous, &BTreeSet::new(), budget).await?;
+        report.refused_writes += acquired.refused_writes;
+        report.clock_behind |= acquired.clock_behind;
+        self.note_lease_error(report, acquired.error);
+        sweep.available = acquired.available;
+        sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
+        sweep.memory.retain(|bucket, _| sweep.held.contains_key(bucket));
+        Ok(())
+    }
+}
+
+/// What a sweep knows from round to round.
+struct Sweep<S: OutboxStore> {
+    held: BTreeMap<Bucket, Held>,
+    /// What is known of the buckets that have been held without a break.
+    memory: BTreeMap<Bucket, Memory<S>>,
+    /// Buckets that this run does not come back to: they wait for somebody or something else.
+    given_up: BTreeSet<Bucket>,
+    /// Buckets that had a message again once they were freed.
+    woken: BTreeSet<Bucket>,
+    /// Buckets that the last acquisition left, free, to other relays.
+    available: BTreeSet<Bucket>,
+    waits_since: Option<Moment>,
+    last_acquired: Option<Moment>,
+    /// The latest wall time at which the relay announced itself: a clock that went back announced an earlier one since.
+    announced: Option<Ticks>,
+    reacquire: bool,
+}
+
+impl<S: OutboxStore> Sweep<S> {
+    fn new() -> Self {
+        Self {
+            held: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            woken: BTreeSet::new(),
+            available: BTreeSet::new(),
+            waits_since: None,
+            last_acquired: None,
+            announced: None,
+            reacquire: false,
+        }
+    }
+
+    /// An acquisition costs a heartbeat, a query and a write for each lease: one at first, one when leases are due
+    /// for renewal, and one when there is work in a bucket that is not held, but then not all the time.
+    fn should_acquire(&self, pending: &BTreeSet<Bucket>, clock: &dyn Clock, options: &RelayOptions) -> bool {
+        let Some(last) = self.last_acquired else { return true };
+        let age = Moment::now(clock).since(last);
+        let unheld = pending.iter().any(|bucket| !self.held.contains_key(bucket));
+        self.reacquire || age >= options.lease_renew_interval || (unheld && age >= ACQUIRE_PAUSE)
+    }
+
+    /// Whether to wait for work that nobody does: in buckets that are free and another relay's by the plan. That relay
+    /// takes them within moments, unless it is dead; then it stops being counted within one lease duration.
+    ///
+    /// Buckets freed by this very sweep a moment ago are waited for too: they can be acquired again after a pause.
+    fn is_worth_waiting(
+        &mut self,
+        pending: &BTreeSet<Bucket>,
+        clock: &dyn Clock,
+        options: &RelayOptions,
+    ) -> bool {
+        let now = Moment::now(clock);
+        let since = *self.waits_since.get_or_insert(now);
+        let acquirable = self.last_acquired.is_some_and(|last| now.since(last) < ACQUIRE_PAUSE);
+        let left = !self.available.is_disjoint(pending);
+        (left || acquirable) && now.since(since) <= options.lease_duration + ACQUIRE_PAUSE
+    }
+
+    fn begin_turn(&mut self, bucket: Bucket, store: &S) -> Option<(Held, Memory<S>)> {
+        let held = *self.held.get(&bucket)?;
+        Some((held, self.memory.remove(&bucket).unwrap_or_else(|| Memory::new(store))))
+    }
+
+    fn end_turn(&mut self, bucket: Bucket, ended: Ended<S>, acquired_now: bool) {
+        match ended.held {
+            Some(held) => {
+                self.held.insert(bucket, held);
+                self.memory.insert(bucket, ended.memory);
+            }
+            None => {
+                self.held.remove(&bucket);
+            }
+        }
+        match ended.end {
+            BucketEnd::TurnOver => {}
+            BucketEnd::Empty | BucketEnd::Waiting if ended.woken && ended.acknowledged > 0 => {
+                self.woken.insert(bucket);
+            }
+            // A lease that is too short right after it was acquired will be so the next time.
+            BucketEnd::LeaseTooShort if !acquired_now || ended.acknowledged > 0 => self.reacquire = true,
+            end => {
+                if end == BucketEnd::LeaseTooShort {
+                    tracing::error!(
+                        %bucket,
+                        "acquisition took so long that max_publish_duration and lease_renew_interval no longer fit into \
+                         lease_duration: the messages stay"
+                    );
+                }
+                self.given_up.insert(bucket);
+            }
+        }
+    }
+}
