@@ -9,6 +9,7 @@
 
 mod bench;
 mod events;
+mod rejected;
 mod settings;
 mod tables;
 mod unreachable;

@@ -120,6 +120,22 @@ impl Broker {
         }
     }
 
+    /// As [`create_topic`](Self::create_topic), with settings of the topic, such as `max.message.bytes`. The mock
+    /// has none: it is refused.
+    pub async fn create_topic_with(
+        &self,
+        topic: &str,
+        partitions: u32,
+        settings: &[(&str, &str)],
+    ) -> Result<(), ClientError> {
+        match &self.inner {
+            Inner::Mock(_) => Err(ClientError::NoTopicSettings { topic: topic.to_owned() }),
+            Inner::External | Inner::Started(_) => {
+                client::create_topic_with(&self.address, topic, partitions, settings).await
+            }
+        }
+    }
+
     /// Stops the broker in good order; its port and data are kept for [`restart`](Self::restart).
     pub async fn stop(&self) -> Result<(), BrokerError> {
         self.server()?.lock().await.stop().await

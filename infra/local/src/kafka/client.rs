@@ -97,6 +97,16 @@ fn partitions_now(client: &BaseConsumer, topic: &str) -> Result<Vec<i32>, KafkaE
 /// The mock cluster has no admin requests: use [`Broker::create_topic`](super::Broker::create_topic), which
 /// knows what it talks to.
 pub async fn create_topic(servers: &str, topic: &str, partitions: u32) -> Result<(), ClientError> {
+    create_topic_with(servers, topic, partitions, &[]).await
+}
+
+/// As [`create_topic`], with settings of the topic, such as `max.message.bytes`.
+pub(super) async fn create_topic_with(
+    servers: &str,
+    topic: &str,
+    partitions: u32,
+    settings: &[(&str, &str)],
+) -> Result<(), ClientError> {
     let count = i32::try_from(partitions)
         .ok()
         .filter(|count| *count > 0)
@@ -107,6 +117,7 @@ pub async fn create_topic(servers: &str, topic: &str, partitions: u32) -> Result
         .map_err(|source| ClientError::Client { servers: servers.to_owned(), source })?;
     let options = AdminOptions::new().request_timeout(Some(ADMIN_BOUND)).operation_timeout(Some(ADMIN_BOUND));
     let wanted = NewTopic::new(topic, count, TopicReplication::Fixed(1));
+    let wanted = settings.iter().fold(wanted, |wanted, (name, value)| wanted.set(name, value));
     for result in admin.create_topics([&wanted], &options).await.map_err(failed)? {
         match result {
             Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}

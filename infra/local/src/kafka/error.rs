@@ -173,6 +173,12 @@ pub enum ClientError {
         /// What was asked for.
         partitions: u32,
     },
+    /// Settings of a topic were asked of a broker that has none.
+    #[error("topic {topic} cannot have settings: librdkafka's mock cluster knows none")]
+    NoTopicSettings {
+        /// The topic.
+        topic: String,
+    },
     /// A helper thread or task is gone.
     #[error("the Kafka helper task ended early")]
     TaskGone,
