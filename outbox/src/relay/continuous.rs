@@ -169,7 +169,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         // A turn that ends meanwhile keeps its lease as it is: the round leaves busy buckets alone.
         match self.alongside(state, turns, round).await {
             Ok(mut acquired) => {
-                self.note_lease_error(&mut state.report, acquired.error.take());
+                self.note_lease_error(&mut state.report, "acquisition", acquired.error.take());
                 state.acquired(acquired, &busy, asked);
                 state.round_backoff.reset();
                 state.next_round = asked.monotonic.plus(self.options.lease_renew_interval);

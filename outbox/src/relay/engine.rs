@@ -128,8 +128,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Takes what single leases of an acquisition or a claim failed with into the report.
-    pub(super) fn note_lease_error(&self, report: &mut RunReport, error: Option<StoreError>) {
-        self.note(report, "a lease", error.map_or(Ok(()), Err));
+    pub(super) fn note_lease_error(&self, report: &mut RunReport, what: &str, error: Option<StoreError>) {
+        self.note(report, what, error.map_or(Ok(()), Err));
     }
 
     /// Stamps the relay stopped and frees its leases, while there is time; otherwise they lapse as after a crash.

@@ -40,7 +40,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             };
             // A claim that failed may have been granted: freed at the end, or nobody could have the bucket until it lapses.
             strays |= claimed.error.is_some();
-            self.note_lease_error(&mut report, claimed.error);
+            self.note_lease_error(&mut report, "claim", claimed.error);
             let mine: BTreeSet<Bucket> = claimed.leases.iter().map(|lease| lease.bucket).collect();
             report.held_elsewhere.retain(|bucket| !mine.contains(bucket));
             report.held_elsewhere.extend(wanted.difference(&mine));

@@ -99,7 +99,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let acquired = self.acquire(id, asked, wanted, &previous, &BTreeSet::new(), budget).await?;
         report.refused_writes += acquired.refused_writes;
         report.clock_behind |= acquired.clock_behind;
-        self.note_lease_error(report, acquired.error);
+        self.note_lease_error(report, "acquisition", acquired.error);
         sweep.available = acquired.available;
         sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
         sweep.memory.retain(|bucket, _| sweep.held.contains_key(bucket));
