@@ -21,9 +21,10 @@ const FETCH: Duration = Duration::from_millis(1000);
 pub const MIN_INVOCATION: Duration =
     FETCH.saturating_add(PUBLISH).saturating_add(DELETE).saturating_add(CLOSE).saturating_add(ANSWER);
 
-/// What one store call may take, and one publish, in a run that has no deadline: without a bound a hung connection would
-/// hold a bucket for ever.
-const OPEN_ENDED_CALL: Duration = Duration::from_secs(5);
+/// What one store call may take at most, however much time is left: a store answers in milliseconds or is in trouble, and
+/// one that hangs must not take the run with it.
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+/// What one publish may take in a run that has no deadline: a hung connection would hold a bucket for ever.
 const OPEN_ENDED_PUBLISH: Duration = Duration::from_secs(120);
 
 /// The time a run has, counted on the monotonic clock: until a deadline that was read once, or open-ended until it is
@@ -78,26 +79,26 @@ impl Budget {
 
     /// What a fetch, a probe or an acquisition may take.
     pub fn for_fetch(&self) -> Duration {
-        self.less(PUBLISH + DELETE + CLOSE + ANSWER, OPEN_ENDED_CALL)
+        self.less(PUBLISH + DELETE + CLOSE + ANSWER).min(LONGEST_CALL)
     }
 
     /// What a publish may take.
     pub fn for_publish(&self) -> Duration {
-        self.less(DELETE + CLOSE + ANSWER, OPEN_ENDED_PUBLISH)
+        if self.remaining().is_none() { OPEN_ENDED_PUBLISH } else { self.less(DELETE + CLOSE + ANSWER) }
     }
 
     /// What the deletes of a published batch may take.
     pub fn for_delete(&self) -> Duration {
-        self.less(CLOSE + ANSWER, OPEN_ENDED_CALL)
+        self.less(CLOSE + ANSWER).min(LONGEST_CALL)
     }
 
     /// What stop and release may take. Zero: no release, the leases lapse as after a crash.
     pub fn for_close(&self) -> Duration {
-        self.less(ANSWER, OPEN_ENDED_CALL)
+        self.less(ANSWER).min(LONGEST_CALL)
     }
 
-    fn less(&self, reserve: Duration, open_ended: Duration) -> Duration {
-        self.remaining().map_or(open_ended, |left| left.saturating_sub(reserve))
+    fn less(&self, reserve: Duration) -> Duration {
+        self.remaining().map_or(Duration::MAX, |left| left.saturating_sub(reserve))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -115,12 +116,14 @@ mod tests {
         let clock = Arc::new(TokioClock::starting_at(Ticks::from_raw(639_000_000_000_000_000)));
         let budget = Budget::new(clock.clone(), Duration::from_secs(10));
         assert!(budget.may_start_batch());
+        tokio::time::advance(Duration::from_millis(4500)).await;
+        assert!(budget.may_start_batch());
         assert!(budget.for_fetch() < budget.for_publish());
         assert!(budget.for_publish() < budget.for_delete());
         assert!(budget.for_delete() < budget.for_close());
         assert!(budget.for_close() < budget.remaining().unwrap());
 
-        tokio::time::advance(Duration::from_millis(4501)).await;
+        tokio::time::advance(Duration::from_millis(1)).await;
         assert!(!budget.may_start_batch(), "a batch would be started that cannot be finished");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(budget.for_close(), Duration::ZERO);
