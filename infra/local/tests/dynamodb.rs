@@ -48,7 +48,7 @@ async fn everybodys_requests_and_units_are_counted() {
 
     let used = database.usage().unwrap().since(&before);
     let puts = used.operations["PutItem"];
-    assert_eq!((puts.requests, puts.refused), (4, 1));
+    assert_eq!((puts.requests, puts.refused, puts.failed_conditions), (4, 1, 1));
     assert_eq!((used.read_units(), used.write_units()), (1.0, 3.0));
 }
 

@@ -21,6 +21,8 @@ pub struct OperationUsage {
     pub requests: u64,
     /// Those of them that were answered with an error, a failed condition among them.
     pub refused: u64,
+    /// Those of them that were refused because a condition did not hold: none, in a healthy fleet.
+    pub failed_conditions: u64,
     /// Capacity units, as the answers reported them.
     pub units: f64,
 }
@@ -49,6 +51,11 @@ impl Usage {
         self.operations.values().map(|usage| usage.requests).sum()
     }
 
+    /// Requests of all operations that were refused because a condition did not hold.
+    pub fn failed_conditions(&self) -> u64 {
+        self.operations.values().map(|usage| usage.failed_conditions).sum()
+    }
+
     fn units_of(&self, names: &[&str]) -> f64 {
         names.iter().filter_map(|name| self.operations.get(*name)).map(|usage| usage.units).sum()
     }
@@ -61,6 +68,7 @@ impl Usage {
             let used = OperationUsage {
                 requests: now.requests.saturating_sub(then.requests),
                 refused: now.refused.saturating_sub(then.refused),
+                failed_conditions: now.failed_conditions.saturating_sub(then.failed_conditions),
                 units: now.units - then.units,
             };
             (name.clone(), used)
@@ -94,9 +102,11 @@ impl Tap for Meter {
 
     fn response(&self, operation: &str, status: StatusCode, body: &[u8]) {
         let units = if status.is_success() { units(body) } else { 0.0 };
+        let condition = !status.is_success() && failed_condition(body);
         let mut usage = self.lock();
         let entry = usage.operations.entry(operation.to_owned()).or_default();
         entry.refused += u64::from(!status.is_success());
+        entry.failed_conditions += u64::from(condition);
         entry.units += units;
     }
 }
@@ -143,6 +153,26 @@ fn units(body: &[u8]) -> f64 {
     }
 }
 
+/// Whether an error says that a condition did not hold: a single write's, or one of a transaction's.
+fn failed_condition(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Failure {
+        #[serde(rename = "__type", default)]
+        kind: String,
+        #[serde(rename = "CancellationReasons", default)]
+        reasons: Vec<Reason>,
+    }
+    #[derive(Deserialize)]
+    struct Reason {
+        #[serde(rename = "Code", default)]
+        code: Option<String>,
+    }
+    serde_json::from_slice::<Failure>(body).is_ok_and(|failure| {
+        failure.kind.ends_with("ConditionalCheckFailedException")
+            || failure.reasons.iter().any(|reason| reason.code.as_deref() == Some("ConditionalCheckFailed"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,8 +208,30 @@ mod tests {
             meter.response("PutItem", status, br#"{"ConsumedCapacity":{"CapacityUnits":1.0}}"#);
         }
         let usage = meter.usage();
-        assert_eq!(usage.operations["PutItem"], OperationUsage { requests: 2, refused: 1, units: 1.0 });
+        let one = OperationUsage { requests: 2, refused: 1, failed_conditions: 0, units: 1.0 };
+        assert_eq!(usage.operations["PutItem"], one);
         assert_eq!((usage.read_units(), usage.write_units(), usage.requests()), (0.0, 1.0, 2));
         assert_eq!(usage.since(&usage), Usage::default());
+    }
+
+    #[test]
+    fn a_failed_condition_is_told_from_other_refusals() {
+        for (body, failed) in [
+            (r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}"#, true),
+            (
+                r#"{"__type":"x#TransactionCanceledException","CancellationReasons":[{"Code":"None"},{"Code":"ConditionalCheckFailed"}]}"#,
+                true,
+            ),
+            (
+                r#"{"__type":"x#TransactionCanceledException","CancellationReasons":[{"Code":"TransactionConflict"}]}"#,
+                false,
+            ),
+            (r#"{"__type":"x#ProvisionedThroughputExceededException"}"#, false),
+            ("nonsense", false),
+        ] {
+            let meter = Meter::default();
+            meter.response("PutItem", StatusCode::BAD_REQUEST, body.as_bytes());
+            assert_eq!(meter.usage().failed_conditions(), u64::from(failed), "{body}");
+        }
     }
 }
