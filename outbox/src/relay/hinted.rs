@@ -39,11 +39,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 Err(error) => Claimed { leases: Vec::new(), error: Some(error) },
             };
             // A claim that failed may have been granted: freed at the end, or nobody could have the bucket until it lapses.
-            strays |= claimed.error.is_some();
+            let failed = claimed.error.is_some();
+            strays |= failed;
             self.note_lease_error(&mut report, "claim", claimed.error);
             let mine: BTreeSet<Bucket> = claimed.leases.iter().map(|lease| lease.bucket).collect();
             report.held_elsewhere.retain(|bucket| !mine.contains(bucket));
-            report.held_elsewhere.extend(wanted.difference(&mine));
+            if !failed {
+                report.held_elsewhere.extend(wanted.difference(&mine));
+            }
 
             let work =
                 claimed.leases.into_iter().map(|lease| (Held { lease, asked }, Memory::new(&self.store)));
