@@ -305,11 +305,8 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         self.report.acknowledged += count(settled.acknowledged);
         self.report.failed += count(settled.failed.len());
 
-        // After losing the lease nothing is deleted: the next owner is already at these rows (design.md, section 7).
-        if self.held.is_none_or(|held| held.belief(self.clock, self.options) == Belief::Lapsed) {
-            self.held = None;
-            return Err((BucketEnd::LeaseLost, None));
-        }
+        // Only under a lease that still holds: after losing it nothing is deleted, for the next owner is already at these
+        // rows (design.md, section 7).
         self.memory.undeleted.extend(settled.delete.iter().map(|index| batch[*index].row.clone()));
         self.delete().await?;
 

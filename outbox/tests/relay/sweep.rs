@@ -230,7 +230,7 @@ async fn the_stop_is_stamped_later_than_every_heartbeat() {
     }
     bench.publish_takes(Duration::from_millis(900));
     let run = Arc::clone(&bench);
-    let run = tokio::spawn(async move { run.sweep(40).await });
+    let run = tokio::spawn(async move { run.sweep(18).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let first = bench.now();
     bench.clock.step_wall(-20_000);
