@@ -1,26 +1,20 @@
-//! Heartbeats and leases: each one conditional write, conditional on the version that was read (design.md, section 6).
-//!
-//! A request can land late: one that a timeout gave up on, or one of an earlier life. The conditions are what a late
-//! request fails on.
+//! Heartbeats, leases and what is planned from them: the rounds of design.md, section 6.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::AttributeValue;
 use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
-use outbox::coordination::{Coordination, HeartbeatRecord, LeaseRecord};
-use outbox::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
+use outbox::coordination::Coordination;
+use outbox::lease_write::{HeartbeatWrite, LeaseWrite};
 use outbox::store::{AcquireRequest, Acquired, Claimed};
 use outbox::{Bucket, Chain, Lease, LeaseTimes, RelayId, StoreError, StoreErrorKind, Ticks};
 
 use crate::DynamoDbStore;
 use crate::error::{Effect, store_error};
 use crate::item::number;
+use crate::lease::{Written, heartbeat_record, lease_record};
 use crate::request::within;
 use crate::schema::{CoordinationKey, Item, attribute, coordination_key};
 
@@ -28,15 +22,6 @@ use crate::schema::{CoordinationKey, Item, attribute, coordination_key};
 const CONCURRENT_WRITES: usize = 16;
 /// How often the leases are read after a stop, to hand back what a late claim took.
 const STOP_PASSES: usize = 3;
-/// How often a release is tried when the version had moved on under it by this relay's own renewal.
-const RELEASE_ATTEMPTS: usize = 2;
-
-/// What became of a conditional write.
-enum Written {
-    Done,
-    /// Refused, with what was stored; `None` if nothing was.
-    Refused(Option<Item>),
-}
 
 impl DynamoDbStore {
     /// One acquisition round: heartbeat, read, plan, write.
@@ -274,150 +259,6 @@ impl DynamoDbStore {
             }
         }
     }
-
-    /// Writes a lease, and says what this relay holds by it: the lease if the write was carried out, now or by an
-    /// earlier attempt whose reply was lost.
-    async fn take_lease(
-        &self,
-        relay: &RelayId,
-        bucket: Bucket,
-        write: LeaseWrite,
-        limit: Duration,
-    ) -> Result<Option<Lease>, StoreError> {
-        let Written::Refused(stored) = self.write_lease(relay, bucket, &write, limit).await? else {
-            return Ok(write.grants(bucket));
-        };
-        let stored = stored.as_ref().map(lease_record).transpose()?;
-        match write.judge(relay, bucket, stored.as_ref()) {
-            Verdict::Held(lease) => Ok(Some(lease)),
-            Verdict::NotHeld | Verdict::ReleaseAgain(_) => Ok(None),
-        }
-    }
-
-    /// Frees a lease, also if this relay's own renewal moved its version on without an answer.
-    async fn release_lease(&self, relay: &RelayId, lease: Lease, limit: Duration) -> Result<(), StoreError> {
-        let mut write = LeaseWrite::Release { read: lease.expires_at };
-        for _ in 0..RELEASE_ATTEMPTS {
-            let written = self.write_lease(relay, lease.bucket, &write, limit).await?;
-            let Written::Refused(stored) = written else { return Ok(()) };
-            let stored = stored.as_ref().map(lease_record).transpose()?;
-            match write.judge(relay, lease.bucket, stored.as_ref()) {
-                Verdict::ReleaseAgain(again) => write = again,
-                Verdict::Held(_) | Verdict::NotHeld => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
-    /// One conditional write of a lease: the conditions of [`LeaseWrite::is_permitted`], in DynamoDB's terms.
-    async fn write_lease(
-        &self,
-        relay: &RelayId,
-        bucket: Bucket,
-        write: &LeaseWrite,
-        limit: Duration,
-    ) -> Result<Written, StoreError> {
-        let me = || AttributeValue::S(relay.to_string());
-        match write {
-            LeaseWrite::Claim { read, expires_at } => {
-                let mut item = self.options.lease_key(bucket);
-                item.insert(attribute::OWNER.to_owned(), me());
-                item.insert(attribute::EXPIRES_AT_UTC.to_owned(), number(expires_at));
-                let put = self.client.put_item().table_name(&self.options.table_name).set_item(Some(item));
-                let put = match read.as_ref().map(|lease| lease.expires_at) {
-                    Some(Some(version)) => put
-                        .condition_expression("#expiry = :read")
-                        .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC)
-                        .expression_attribute_values(":read", number(version)),
-                    Some(None) => put
-                        .condition_expression(
-                            "attribute_exists(#partition) AND attribute_not_exists(#expiry)",
-                        )
-                        .expression_attribute_names("#partition", &self.options.partition_key_attribute)
-                        .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC),
-                    None => put
-                        .condition_expression("attribute_not_exists(#partition)")
-                        .expression_attribute_names("#partition", &self.options.partition_key_attribute),
-                };
-                self.put(put, "claim", limit).await
-            }
-            LeaseWrite::Keep { read, expires_at } => {
-                let keep = self
-                    .update_lease(bucket)
-                    .update_expression("SET #expiry = :new")
-                    .condition_expression("#owner = :me AND #expiry = :read")
-                    .expression_attribute_values(":me", me())
-                    .expression_attribute_values(":read", number(read))
-                    .expression_attribute_values(":new", number(expires_at));
-                self.update(keep, "renewal", limit).await
-            }
-            LeaseWrite::Renew { now, expires_at } => {
-                let renew = self
-                    .update_lease(bucket)
-                    .update_expression("SET #expiry = :new")
-                    .condition_expression("#owner = :me AND #expiry > :now AND #expiry <= :new")
-                    .expression_attribute_values(":me", me())
-                    .expression_attribute_values(":now", number(now))
-                    .expression_attribute_values(":new", number(expires_at));
-                self.update(renew, "renewal", limit).await
-            }
-            LeaseWrite::Release { read } => {
-                let release = self
-                    .update_lease(bucket)
-                    .update_expression("REMOVE #owner")
-                    .condition_expression("#owner = :me AND #expiry = :read")
-                    .expression_attribute_values(":me", me())
-                    .expression_attribute_values(":read", number(read));
-                self.update(release, "release", limit).await
-            }
-        }
-    }
-
-    fn update_lease(&self, bucket: Bucket) -> UpdateItemFluentBuilder {
-        self.client
-            .update_item()
-            .table_name(&self.options.table_name)
-            .set_key(Some(self.options.lease_key(bucket)))
-            .expression_attribute_names("#owner", attribute::OWNER)
-            .expression_attribute_names("#expiry", attribute::EXPIRES_AT_UTC)
-    }
-
-    async fn put(
-        &self,
-        put: PutItemFluentBuilder,
-        what: &str,
-        limit: Duration,
-    ) -> Result<Written, StoreError> {
-        let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match put.customize().config_override(within(limit)).send().await {
-            Ok(_) => Ok(Written::Done),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(store_error(&self.options, Effect::Writes, what, error)),
-            },
-        }
-    }
-
-    async fn update(
-        &self,
-        update: UpdateItemFluentBuilder,
-        what: &str,
-        limit: Duration,
-    ) -> Result<Written, StoreError> {
-        let update =
-            update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match update.customize().config_override(within(limit)).send().await {
-            Ok(_) => Ok(Written::Done),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(store_error(&self.options, Effect::Writes, what, error)),
-            },
-        }
-    }
 }
 
 /// What a read with a lease record that nobody can read ends in, once the other buckets have been served.
@@ -429,39 +270,4 @@ fn unreadable(read: &Coordination) -> Option<StoreError> {
         attribute::EXPIRES_AT_UTC
     );
     Some(StoreError::new(StoreErrorKind::Misconfigured, message))
-}
-
-fn lease_record(item: &Item) -> Result<LeaseRecord, StoreError> {
-    let owner = match item.get(attribute::OWNER) {
-        None => None,
-        Some(owner) => {
-            let owner = owner.as_s().ok().and_then(RelayId::new);
-            Some(owner.ok_or_else(|| malformed(item, attribute::OWNER))?)
-        }
-    };
-    Ok(LeaseRecord { owner, expires_at: time(item, attribute::EXPIRES_AT_UTC)? })
-}
-
-/// `None` for a record without a time: nobody of ours wrote it, and it says nothing.
-fn heartbeat_record(item: &Item) -> Result<Option<HeartbeatRecord>, StoreError> {
-    let stopped_at = time(item, attribute::STOPPED_AT_UTC)?;
-    Ok(time(item, attribute::LAST_SEEN_UTC)?.map(|last_seen| HeartbeatRecord { last_seen, stopped_at }))
-}
-
-fn time(item: &Item, name: &'static str) -> Result<Option<Ticks>, StoreError> {
-    let Some(value) = item.get(name) else {
-        return Ok(None);
-    };
-    let ticks = value.as_n().ok().and_then(|digits| digits.parse().ok());
-    ticks.map(|ticks| Some(Ticks::from_raw(ticks))).ok_or_else(|| malformed(item, name))
-}
-
-/// A coordination item that cannot be read is never written over: somebody has to look at it.
-fn malformed(item: &Item, name: &str) -> StoreError {
-    // Only key attributes of these items are strings besides the owner; they hold no payload.
-    let mut keys: Vec<&str> =
-        item.values().filter_map(|value| value.as_s().ok().map(String::as_str)).collect();
-    keys.sort_unstable();
-    let message = format!("the coordination item {keys:?} has an attribute {name} that cannot be read");
-    StoreError::new(StoreErrorKind::Misconfigured, message)
 }

@@ -6,6 +6,7 @@ mod coordination;
 mod delete;
 mod error;
 mod item;
+mod lease;
 mod limits;
 mod messages;
 mod options;

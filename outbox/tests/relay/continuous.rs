@@ -132,6 +132,28 @@ async fn scaling_under_load_makes_no_duplicate() {
     assert_eq!(published.iter().collect::<BTreeSet<_>>().len(), sent, "something was sent twice");
 }
 
+/// A bucket whose backlog does not end is busy whenever a round looks: it is handed over all the same, after the turn that
+/// is under way.
+#[tokio::test(start_paused = true)]
+async fn buckets_that_are_always_busy_are_handed_over_too() {
+    let bench = Arc::new(Bench::new());
+    for key in Bench::keys() {
+        for _ in 0..30_000 {
+            bench.enqueue(&key);
+        }
+    }
+    bench.publish_takes(Duration::from_millis(900));
+    let first = Running::start(&bench, "m");
+    until("all buckets held", 5, || owned(&bench, "m") == 8).await;
+    let second = Running::start(&bench, "a");
+    until("half of them handed over", 25, || owned(&bench, "a") == 4).await;
+    for relay in [first, second] {
+        relay.stop().await;
+    }
+    let published = bench.published();
+    assert_eq!(published.iter().collect::<BTreeSet<_>>().len(), published.len(), "something was sent twice");
+}
+
 /// Sixteen busy buckets, more than are worked on at once, with a backlog in half of them that does not end.
 #[tokio::test(start_paused = true)]
 async fn a_full_bucket_starves_nobody() {
