@@ -11,6 +11,7 @@ pub mod backoff;
 pub mod bucket;
 pub mod clock;
 pub mod concurrently;
+pub mod conformance;
 pub mod coordination;
 pub mod error;
 pub mod fair_share;

@@ -173,6 +173,16 @@ impl State {
             self.write_lease(relay, lease.bucket, &LeaseWrite::Release { read: lease.expires_at });
         }
     }
+
+    /// Frees whatever lease names the relay.
+    fn release_strays(&mut self, relay: &RelayId) {
+        let owned = |lease: &LeaseRecord| lease.expires_at.filter(|_| lease.owner.as_ref() == Some(relay));
+        let leases = self.coordination.leases.iter();
+        let strays: Vec<Lease> = leases
+            .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: owned(lease)? }))
+            .collect();
+        self.release(relay, &strays);
+    }
 }
 
 impl OutboxStore for MemoryStore {
@@ -339,14 +349,7 @@ impl LeaseOwnership for MemoryStore {
         _: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let mut state = self.lock();
-            let owned =
-                |lease: &LeaseRecord| lease.expires_at.filter(|_| lease.owner.as_ref() == Some(relay));
-            let leases = state.coordination.leases.iter();
-            let strays: Vec<Lease> = leases
-                .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: owned(lease)? }))
-                .collect();
-            state.release(relay, &strays);
+            self.lock().release_strays(relay);
             Ok(())
         })
     }
@@ -362,6 +365,8 @@ impl LeaseOwnership for MemoryStore {
             let mut state = self.lock();
             state.write_heartbeat(relay, HeartbeatWrite::Stop { stamp });
             state.release(relay, leases);
+            // What a claim took that the relay gave up on is in no list.
+            state.release_strays(relay);
             Ok(())
         })
     }

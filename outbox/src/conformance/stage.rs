@@ -76,9 +76,7 @@ impl<'h, H: Harness> Stage<'h, H> {
             Needs::Ownership => self.store.ownership().is_none().then_some("lease ownership"),
             Needs::NamedClaims => self.store.named_claims().is_none().then_some("named claims"),
             Needs::Backlog => self.store.backlog().is_none().then_some("backlog metrics"),
-            Needs::IndividualDeletes => {
-                (!self.store.deletes_individually()).then_some("individual deletes")
-            }
+            Needs::IndividualDeletes => (!self.store.deletes_individually()).then_some("individual deletes"),
         })?;
         Some(Ran::Skipped { lacks })
     }

@@ -1,0 +1,528 @@
+//! A store over the one in memory that breaks one promise of the contract.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use outbox::coordination::{HeartbeatRecord, LeaseRecord};
+use outbox::memory::MemoryStore;
+use outbox::store::{
+    AcquireRequest, Acquired, Backlog, BacklogMetrics, Claimed, FetchRequest, Fetched, LeaseOwnership,
+    LeaseRenewal, NamedClaims,
+};
+use outbox::{
+    Bucket, BucketCount, Lease, LeaseTimes, OutboxStore, RelayId, StoreError, StoreErrorKind, Ticks,
+};
+
+/// The promise that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    // Messages.
+    FetchesOutOfOrder,
+    FetchesMoreThanAsked,
+    FetchesPastTheSize,
+    FetchesLate,
+    HidesWhatIsBehindTheRemoved,
+    NeverSaysMore,
+    TakesAnEmptyKeyForNone,
+    DeletesOneMore,
+    DeletesAllUpTo,
+    DeletesByPlace,
+    RefusesToDeleteAgain,
+    ProbesFindNothing,
+    ProbesFindAll,
+    // Acquisition.
+    GrantsTwice,
+    ForgetsOthers,
+    TakesMoreThanItsShare,
+    KeepsItsSurplus,
+    TakesWhatIsNotWanted,
+    FreesBusyBuckets,
+    HidesTheExcess,
+    HidesWhatIsAvailable,
+    ForgetsTheRank,
+    TakesALateHeartbeat,
+    RefusesItsOwnHeartbeat,
+    NeverPrunes,
+    LapsesEarly,
+    LapsesLate,
+    CountsTheCrashedForEver,
+    // Renewal.
+    RenewsNothing,
+    RenewsWhatHasLapsed,
+    RenewsWhatAnotherHas,
+    RenewsWhatWasReleased,
+    RenewsBackwards,
+    RenewsByVersion,
+    // Ownership.
+    ReleasesNothing,
+    ReleasesWhatAnotherHas,
+    ReleasesByVersion,
+    ReleaseForgetsTheVersion,
+    RefusesToReleaseAgain,
+    FindsNoStrays,
+    TakesAllForStrays,
+    StopsAMemberOnly,
+    StopKeepsTheMember,
+    StopDeletesTheHeartbeat,
+    StopFreesTheListedAlone,
+    LooksLate,
+    // Claims.
+    ClaimsWhatIsHeld,
+    ClaimsNothing,
+    ClaimsMakeMembers,
+    ClaimsRepeatVersions,
+    // Backlog.
+    SamplesZero,
+    SamplesAllBuckets,
+    DatesTheNewest,
+    // What it is told nothing of.
+    TakesSilenceForNothing,
+    TakesALostClaimForRefused,
+    TakesALostRenewalForRefused,
+    TakesALostRoundForALaterOne,
+    DeletesMoreTheSecondTime,
+}
+
+#[derive(Clone)]
+pub(crate) struct Faulty {
+    pub(crate) memory: MemoryStore,
+    fault: Fault,
+    loses_the_next_reply: Arc<AtomicBool>,
+    is_reachable: bool,
+}
+
+impl Faulty {
+    pub(crate) fn new(fault: Fault) -> Self {
+        Self { memory: MemoryStore::new(), fault, loses_the_next_reply: Arc::default(), is_reachable: true }
+    }
+
+    pub(crate) fn losing_the_next_reply(&self) -> Self {
+        Self { loses_the_next_reply: Arc::new(AtomicBool::new(true)), ..self.clone() }
+    }
+
+    pub(crate) fn unreachable(&self) -> Self {
+        Self { is_reachable: false, ..self.clone() }
+    }
+
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    /// Whether the call is to fail for want of a database: not where that is taken for an empty one.
+    fn reach(&self) -> Result<(), StoreError> {
+        if self.is_reachable || self.is(Fault::TakesSilenceForNothing) {
+            return Ok(());
+        }
+        Err(StoreError::new(StoreErrorKind::Unavailable, "nobody there"))
+    }
+
+    fn loses_the_reply(&self) -> bool {
+        self.loses_the_next_reply.swap(false, Ordering::SeqCst)
+    }
+
+    /// The reply, if it is not lost.
+    fn reply<T>(&self, reply: T) -> Result<T, StoreError> {
+        if self.loses_the_reply() {
+            return Err(StoreError::new(StoreErrorKind::MayHaveHappened, "no answer"));
+        }
+        Ok(reply)
+    }
+
+    fn stored(&self, bucket: Bucket) -> LeaseRecord {
+        self.memory.coordination().leases.get(&bucket).cloned().unwrap_or_default()
+    }
+
+    fn store(&self, bucket: Bucket, lease: Option<LeaseRecord>) {
+        self.memory.change(|coordination| {
+            match lease {
+                Some(lease) => coordination.leases.insert(bucket, lease),
+                None => coordination.leases.remove(&bucket),
+            };
+        });
+    }
+
+    fn owned(&self, relay: &RelayId) -> Vec<Lease> {
+        let leases = self.memory.coordination().leases;
+        let of = leases.into_iter().filter(|(_, lease)| lease.owner.as_ref() == Some(relay));
+        of.map(|(bucket, lease)| Lease { bucket, expires_at: lease.expires_at.unwrap() }).collect()
+    }
+}
+
+fn held(relay: &RelayId, expires_at: Ticks) -> Option<LeaseRecord> {
+    Some(LeaseRecord { owner: Some(relay.clone()), expires_at: Some(expires_at) })
+}
+
+const TICK: Duration = Duration::from_nanos(100);
+
+impl OutboxStore for Faulty {
+    type Row = i64;
+
+    async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired, StoreError> {
+        self.reach()?;
+        let AcquireRequest { relay, times, .. } = *request;
+        let before = self.memory.coordination();
+        let all: BTreeSet<Bucket> = request.bucket_count.buckets().collect();
+        let none = BTreeSet::new();
+        let mut request = request.clone();
+        match self.fault {
+            Fault::TakesALateHeartbeat => {
+                self.memory.change(|coordination| coordination.heartbeats.retain(|other, _| other != relay));
+            }
+            Fault::ForgetsOthers => {
+                self.memory.change(|coordination| coordination.heartbeats.retain(|other, _| other == relay));
+            }
+            Fault::CountsTheCrashedForEver => self.memory.change(|coordination| {
+                for heartbeat in coordination.heartbeats.values_mut() {
+                    heartbeat.last_seen = heartbeat.last_seen.max(times.now.minus(TICK));
+                }
+            }),
+            Fault::RefusesItsOwnHeartbeat
+                if before.heartbeats.get(relay).is_some_and(|seen| seen.last_seen == times.now) =>
+            {
+                return Ok(Acquired { clock_behind: true, refused_writes: 1, ..Acquired::default() });
+            }
+            Fault::TakesWhatIsNotWanted => request.wanted = &all,
+            Fault::FreesBusyBuckets => request.busy = &none,
+            Fault::LapsesLate => request.times.now = times.now.minus(TICK),
+            Fault::LapsesEarly => request.times.now = times.now.plus(TICK),
+            _ => {}
+        }
+        let mut acquired = self.memory.acquire(&request).await?;
+        match self.fault {
+            Fault::GrantsTwice if !acquired.leases.iter().any(|lease| lease.bucket.number() == 0) => {
+                acquired.leases.push(Lease { bucket: Bucket::new(0), expires_at: times.expires_at() });
+            }
+            Fault::TakesMoreThanItsShare => {
+                let more = self.memory.named_claims().unwrap().claim(relay, &all, times, TICK).await?;
+                acquired.leases.extend(more.leases);
+            }
+            Fault::KeepsItsSurplus => {
+                for (bucket, lease) in before.leases.iter().filter(|(_, l)| l.owner.as_ref() == Some(relay)) {
+                    if self.stored(*bucket).owner.is_none() {
+                        self.store(*bucket, Some(lease.clone()));
+                        acquired
+                            .leases
+                            .push(Lease { bucket: *bucket, expires_at: lease.expires_at.unwrap() });
+                    }
+                }
+            }
+            Fault::NeverPrunes => self.memory.change(|coordination| {
+                for (relay, heartbeat) in before.heartbeats {
+                    coordination.heartbeats.entry(relay).or_insert(heartbeat);
+                }
+            }),
+            Fault::HidesTheExcess => acquired.excess.clear(),
+            Fault::HidesWhatIsAvailable => acquired.available.clear(),
+            Fault::ForgetsTheRank => acquired.standby_rank = None,
+            Fault::TakesALostRoundForALaterOne if self.loses_the_reply() => {
+                return Ok(Acquired { clock_behind: true, ..Acquired::default() });
+            }
+            _ => {}
+        }
+        self.reply(acquired)
+    }
+
+    async fn pending(
+        &self,
+        buckets: &BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> Result<BTreeSet<Bucket>, StoreError> {
+        self.reach()?;
+        match self.fault {
+            Fault::ProbesFindNothing => Ok(BTreeSet::new()),
+            Fault::ProbesFindAll => Ok(buckets.clone()),
+            _ => self.memory.pending(buckets, limit).await,
+        }
+    }
+
+    async fn fetch(&self, request: &FetchRequest<'_, i64>) -> Result<Fetched<i64>, StoreError> {
+        self.reach()?;
+        let mut request = request.clone();
+        match self.fault {
+            Fault::FetchesMoreThanAsked => request.max_messages += 1,
+            Fault::FetchesPastTheSize => request.max_bytes = usize::MAX,
+            _ => {}
+        }
+        let mut fetched = self.memory.fetch(&request).await?;
+        match self.fault {
+            Fault::FetchesOutOfOrder => fetched.messages.reverse(),
+            Fault::FetchesLate => drop(fetched.messages.pop()),
+            Fault::NeverSaysMore => fetched.more = false,
+            // A message that a slow writer commits late has a lower number than one that has been removed.
+            Fault::HidesWhatIsBehindTheRemoved => {
+                let removed = request.removed_up_to.copied().unwrap_or(0);
+                fetched.messages.retain(|stored| stored.row > removed + 1);
+            }
+            Fault::TakesAnEmptyKeyForNone => {
+                for message in fetched.messages.iter_mut().filter_map(|stored| stored.message.as_mut().ok()) {
+                    message.key = message.key.take().filter(|key| !key.is_empty());
+                }
+            }
+            _ => {}
+        }
+        Ok(fetched)
+    }
+
+    async fn delete(&self, bucket: Bucket, rows: &[i64], limit: Duration) -> Result<(), StoreError> {
+        self.reach()?;
+        let request = FetchRequest {
+            bucket,
+            max_messages: usize::MAX,
+            max_bytes: usize::MAX,
+            removed_up_to: None,
+            limit,
+        };
+        let stored: Vec<i64> =
+            self.memory.fetch(&request).await?.messages.iter().map(|stored| stored.row).collect();
+        let mut rows = rows.to_vec();
+        match self.fault {
+            Fault::DeletesOneMore => {
+                rows.extend(stored.iter().find(|row| rows.last().is_some_and(|last| *row > last)).copied());
+            }
+            Fault::DeletesAllUpTo => {
+                let last = rows.last().copied().unwrap_or(0);
+                rows = stored.iter().copied().filter(|row| *row <= last).collect();
+            }
+            Fault::DeletesByPlace => rows = stored.into_iter().take(rows.len()).collect(),
+            Fault::RefusesToDeleteAgain if rows.iter().any(|row| !stored.contains(row)) => {
+                return Err(StoreError::new(StoreErrorKind::Unavailable, "no such row"));
+            }
+            Fault::DeletesMoreTheSecondTime if self.loses_the_reply() => rows = stored,
+            _ => {}
+        }
+        self.memory.delete(bucket, &rows, limit).await?;
+        self.reply(())
+    }
+
+    fn renewal(&self) -> Option<&dyn LeaseRenewal> {
+        Some(self)
+    }
+
+    fn ownership(&self) -> Option<&dyn LeaseOwnership> {
+        Some(self)
+    }
+
+    fn named_claims(&self) -> Option<&dyn NamedClaims> {
+        Some(self)
+    }
+
+    fn backlog(&self) -> Option<&dyn BacklogMetrics> {
+        Some(self)
+    }
+
+    fn deletes_individually(&self) -> bool {
+        true
+    }
+}
+
+impl LeaseRenewal for Faulty {
+    fn renew<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        lease: Lease,
+        times: LeaseTimes,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            let bucket = lease.bucket;
+            let stored = self.stored(bucket);
+            let is_own = stored.owner.as_ref() == Some(relay);
+            let has_lapsed = stored.expires_at.is_none_or(|expiry| expiry <= times.now);
+            let renewed = Lease { bucket, expires_at: times.expires_at() };
+            let forced = match self.fault {
+                Fault::RenewsNothing if is_own && !has_lapsed => return self.reply(Some(renewed)),
+                Fault::RenewsByVersion if stored.expires_at != Some(lease.expires_at) => {
+                    return self.reply(None);
+                }
+                Fault::TakesALostRenewalForRefused if self.loses_the_reply() => {
+                    self.memory.renewal().unwrap().renew(relay, lease, times, limit).await?;
+                    return Ok(None);
+                }
+                Fault::RenewsWhatHasLapsed => is_own && has_lapsed,
+                Fault::RenewsWhatAnotherHas => stored.owner.is_some() && !is_own,
+                Fault::RenewsWhatWasReleased => stored.owner.is_none() && stored.expires_at.is_some(),
+                Fault::RenewsBackwards => is_own && !has_lapsed,
+                _ => false,
+            };
+            if forced {
+                self.store(bucket, held(relay, renewed.expires_at));
+                return self.reply(Some(renewed));
+            }
+            let renewed = self.memory.renewal().unwrap().renew(relay, lease, times, limit).await?;
+            self.reply(renewed)
+        })
+    }
+}
+
+impl LeaseOwnership for Faulty {
+    fn release<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        leases: &'a [Lease],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            for lease in leases {
+                let stored = self.stored(lease.bucket);
+                let is_own = stored.owner.as_ref() == Some(relay);
+                let is_same = stored.expires_at == Some(lease.expires_at);
+                match self.fault {
+                    Fault::ReleasesNothing => {}
+                    Fault::ReleasesByVersion if !is_same => {}
+                    Fault::ReleasesWhatAnotherHas => {
+                        self.store(lease.bucket, Some(LeaseRecord { owner: None, ..stored }));
+                    }
+                    Fault::ReleaseForgetsTheVersion if is_own => self.store(lease.bucket, None),
+                    Fault::RefusesToReleaseAgain if !is_own => {
+                        return Err(StoreError::new(StoreErrorKind::Unavailable, "not yours"));
+                    }
+                    _ => self.memory.ownership().unwrap().release(relay, &[*lease], limit).await?,
+                }
+            }
+            self.reply(())
+        })
+    }
+
+    fn release_strays<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            match self.fault {
+                Fault::FindsNoStrays => {}
+                Fault::TakesAllForStrays => self.memory.change(|coordination| {
+                    coordination.leases.values_mut().for_each(|lease| lease.owner = None);
+                }),
+                _ => self.memory.ownership().unwrap().release_strays(relay, limit).await?,
+            }
+            self.reply(())
+        })
+    }
+
+    fn stop<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        leases: &'a [Lease],
+        stamp: Ticks,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            let ownership = self.memory.ownership().unwrap();
+            let owned = self.owned(relay);
+            let heartbeat = self.memory.coordination().heartbeats.get(relay).copied();
+            ownership.stop(relay, leases, stamp, limit).await?;
+            let put_back = |leases: &[Lease]| {
+                for lease in leases {
+                    self.store(lease.bucket, held(relay, lease.expires_at));
+                }
+            };
+            let heartbeat_becomes = |heartbeat: Option<HeartbeatRecord>| {
+                self.memory.change(|coordination| {
+                    coordination.heartbeats.remove(relay);
+                    coordination.heartbeats.extend(heartbeat.map(|heartbeat| (relay.clone(), heartbeat)));
+                });
+            };
+            match self.fault {
+                Fault::StopsAMemberOnly => put_back(&owned),
+                Fault::StopFreesTheListedAlone => {
+                    let unlisted = |lease: &Lease| !leases.iter().any(|listed| listed.bucket == lease.bucket);
+                    put_back(&owned.iter().copied().filter(unlisted).collect::<Vec<_>>());
+                }
+                Fault::StopKeepsTheMember => heartbeat_becomes(heartbeat),
+                Fault::StopDeletesTheHeartbeat => heartbeat_becomes(None),
+                _ => {}
+            }
+            self.reply(())
+        })
+    }
+
+    fn has_message<'a>(&'a self, bucket: Bucket, limit: Duration) -> BoxFuture<'a, Result<bool, StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            let has = self.memory.ownership().unwrap().has_message(bucket, limit).await?;
+            Ok(has && !self.is(Fault::LooksLate))
+        })
+    }
+}
+
+impl NamedClaims for Faulty {
+    fn claim<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        buckets: &'a BTreeSet<Bucket>,
+        mut times: LeaseTimes,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            match self.fault {
+                Fault::ClaimsNothing => return self.reply(Claimed::default()),
+                Fault::ClaimsWhatIsHeld => {
+                    for bucket in buckets {
+                        let stored = self.stored(*bucket);
+                        self.store(*bucket, Some(LeaseRecord { owner: None, ..stored }));
+                    }
+                }
+                Fault::ClaimsMakeMembers => {
+                    let heartbeat = HeartbeatRecord { last_seen: times.now, stopped_at: None };
+                    self.memory.change(|coordination| {
+                        coordination.heartbeats.insert(relay.clone(), heartbeat);
+                    });
+                }
+                Fault::LapsesLate => times.now = times.now.minus(TICK),
+                Fault::LapsesEarly => times.now = times.now.plus(TICK),
+                _ => {}
+            }
+            let mut claimed = self.memory.named_claims().unwrap().claim(relay, buckets, times, limit).await?;
+            match self.fault {
+                Fault::ClaimsRepeatVersions => {
+                    for lease in &mut claimed.leases {
+                        lease.expires_at = times.expires_at();
+                        self.store(lease.bucket, held(relay, lease.expires_at));
+                    }
+                }
+                Fault::TakesALostClaimForRefused if self.loses_the_reply() => {
+                    return Ok(Claimed::default());
+                }
+                _ => {}
+            }
+            self.reply(claimed)
+        })
+    }
+}
+
+impl BacklogMetrics for Faulty {
+    fn sample<'a>(
+        &'a self,
+        buckets: &'a BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Backlog, StoreError>> {
+        Box::pin(async move {
+            self.reach()?;
+            let backlog = self.memory.backlog().unwrap();
+            let sample = backlog.sample(buckets, limit).await?;
+            Ok(match self.fault {
+                Fault::SamplesZero => Backlog { is_exact: true, ..Backlog::default() },
+                Fault::SamplesAllBuckets => {
+                    backlog.sample(&BucketCount::DEFAULT.buckets().collect(), limit).await?
+                }
+                // As many ticks as messages: it gets younger by the message.
+                Fault::DatesTheNewest => Backlog {
+                    oldest: (sample.pending > 0)
+                        .then(|| Ticks::from_raw(i64::try_from(sample.pending).unwrap())),
+                    ..sample
+                },
+                _ => sample,
+            })
+        })
+    }
+}
