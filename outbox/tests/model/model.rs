@@ -27,16 +27,20 @@ pub(crate) struct Config {
     /// In units.
     pub(crate) lease: Time,
     pub(crate) renew: Time,
-    /// How far each relay's clock is ahead, in units.
+    /// How far each relay's clock is ahead, in ticks, of which [`UNIT`] make a unit.
     pub(crate) clocks: [Time; RELAYS],
     /// The bucket of each message that the writer may commit.
     pub(crate) messages: &'static [u8],
+    /// How many of them are there from the start, nobody having been told.
+    pub(crate) loaded: usize,
     /// Whether a commit gives a hint.
     pub(crate) has_hints: bool,
     /// Which relays may be hinted runs, and which sweeps.
     pub(crate) hinted: [bool; RELAYS],
     pub(crate) sweeps: [bool; RELAYS],
     pub(crate) faults: Faults,
+    /// Whether a fetch and the start of its publish are one step, and its end and the delete: for what goes on around.
+    pub(crate) is_coarse: bool,
     /// Whether a relay may be frozen for longer than its lease lasts.
     pub(crate) may_freeze: bool,
     /// Whether somebody new takes the place of a relay of which nothing is left.
@@ -72,11 +76,11 @@ impl Protocol {
         options.bucket_count = BucketCount::new(u32::try_from(BUCKETS).unwrap()).unwrap();
         options.lease_duration = duration(config.lease * UNIT);
         options.lease_renew_interval = duration(config.renew * UNIT);
-        let behind = config.clocks.iter().min().unwrap() * UNIT;
+        let behind = *config.clocks.iter().min().unwrap();
         let horizons = Horizons {
             lease: behind,
             heartbeat: behind - config.lease * UNIT,
-            asked: config.clocks.map(|ahead| (ahead - config.lease) * UNIT),
+            asked: config.clocks.map(|ahead| ahead - config.lease * UNIT),
         };
         let ids = ["a", "b", "c"].map(|id| RelayId::new(id).unwrap());
         Self { config, ids, options, horizons }
@@ -84,7 +88,7 @@ impl Protocol {
 
     /// What a relay's wall clock says.
     pub(crate) fn clock(&self, relay: usize) -> Time {
-        self.config.clocks[relay] * UNIT
+        self.config.clocks[relay]
     }
 
     pub(crate) fn times(&self, asked: Time) -> LeaseTimes {
@@ -169,8 +173,9 @@ impl Model for Protocol {
     fn initial(&self) -> State {
         let none = Message { row: Row::Deleted, hint: Hint::None, is_published: true };
         let mut messages = [none; MESSAGES];
-        for message in &mut messages[..self.config.messages.len()] {
-            *message = Message { row: Row::NotYet, hint: Hint::None, is_published: false };
+        for (number, message) in messages[..self.config.messages.len()].iter_mut().enumerate() {
+            let row = if number < self.config.loaded { Row::Waiting } else { Row::NotYet };
+            *message = Message { row, hint: Hint::None, is_published: false };
         }
         State {
             leases: [None; BUCKETS],

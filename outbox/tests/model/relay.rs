@@ -41,27 +41,16 @@ impl Protocol {
             }
             Phase::Publishing { bucket, batch, .. } => return self.publishing(steps, relay, bucket, batch),
             Phase::Deleting { bucket, batch } => {
-                for message in buckets_of(batch) {
-                    to.messages[message].row = Row::Deleted;
-                }
-                self.turn_over(&mut to, relay, bucket, End::Empty);
+                self.delete(&mut to, relay, bucket, batch);
                 "deletes what was acknowledged"
             }
             Phase::Rereading => {
                 self.reread(&mut to, relay);
                 "reads a bucket again that it has freed"
             }
-            Phase::Probing => {
-                self.probe(&mut to, relay);
-                "probes the buckets"
-            }
             Phase::Reading { pending } => {
                 self.read_and_plan(&mut to, relay, pending);
                 "reads who holds what"
-            }
-            Phase::ReadingBack { pass } => {
-                self.read_back(&mut to, relay, pass);
-                "reads its leases back"
             }
             _ => return,
         };
@@ -130,6 +119,7 @@ impl Protocol {
             Phase::Stopping { .. } => match reply {
                 Reply::Done => {
                     state.relays[relay].mode = Mode::Stopped;
+                    state.relays[relay].last_acquired = None;
                     self.free(state, relay, 0);
                 }
                 // No time left: the leases lapse as after a crash.
@@ -150,7 +140,7 @@ impl Protocol {
         state.relays[relay].held[at(bucket)] = Some(Held { expires_at, asked });
     }
 
-    fn read_to_claim(&self, state: &mut State, relay: usize, bucket: u8) {
+    pub(crate) fn read_to_claim(&self, state: &mut State, relay: usize, bucket: u8) {
         let read = self.coordination(state);
         let asked = self.clock(relay);
         let times = self.times(asked);
@@ -171,6 +161,7 @@ impl Protocol {
         }
         match self.batch(state, bucket) {
             0 => self.turn_over(state, relay, bucket, End::Empty),
+            batch if self.config.is_coarse => self.publish(state, relay, bucket, batch),
             batch => state.relays[relay].phase = Phase::Fetched { bucket, batch },
         }
     }
@@ -232,8 +223,18 @@ impl Protocol {
                 to.wrong = Some("a relay deletes under a lease that has lapsed");
             }
             to.relays[relay].phase = Phase::Deleting { bucket, batch };
+            if self.config.is_coarse {
+                self.delete(&mut to, relay, bucket, batch);
+            }
         }
         steps.add(Some(relay), "its publish is acknowledged", to);
+    }
+
+    fn delete(&self, state: &mut State, relay: usize, bucket: u8, batch: u8) {
+        for message in buckets_of(batch) {
+            state.messages[message].row = Row::Deleted;
+        }
+        self.turn_over(state, relay, bucket, End::Empty);
     }
 
     fn turn_over(&self, state: &mut State, relay: usize, bucket: u8, end: End) {
@@ -258,11 +259,10 @@ impl Protocol {
     }
 
     fn next_turn(&self, state: &mut State, relay: usize) {
-        let this = &mut state.relays[relay];
-        this.phase = match buckets(this.todo).next() {
-            Some(bucket) => Phase::Working { bucket },
-            None => Phase::Probing,
-        };
+        match buckets(state.relays[relay].todo).next() {
+            Some(bucket) => state.relays[relay].phase = Phase::Working { bucket },
+            None => self.probe(state, relay),
+        }
     }
 
     fn reread_rest(&self, state: &mut State, relay: usize) {
@@ -409,18 +409,20 @@ impl Protocol {
 
     fn freeing(&self, state: &mut State, relay: usize, writes: [Option<Write>; BUCKETS], pass: u8) {
         let this = &mut state.relays[relay];
-        this.phase = match (writes.iter().any(Option::is_some), this.mode) {
-            (true, _) => Phase::Freeing { writes, pass },
+        match (writes.iter().any(Option::is_some), this.mode) {
+            (true, _) => this.phase = Phase::Freeing { writes, pass },
             // Only where the stop comes after the freeing.
-            (false, Mode::Sweep) => return self.stop(state, relay),
+            (false, Mode::Sweep) => self.stop(state, relay),
             (false, _) if pass < PASSES && self.config.has(Guard::ReadBackAfterStop) => {
-                Phase::ReadingBack { pass }
+                self.read_back(state, relay, pass);
             }
             (false, _) => {
-                this.last_acquired = None;
-                return self.reread_rest(state, relay);
+                if state.leases.iter().flatten().any(|lease| lease.owner == number(relay)) {
+                    state.wrong = Some("a relay that has stopped leaves with a bucket");
+                }
+                self.reread_rest(state, relay);
             }
-        };
+        }
     }
 
     fn read_back(&self, state: &mut State, relay: usize, pass: u8) {

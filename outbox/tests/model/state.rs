@@ -7,9 +7,12 @@
 pub(crate) const NOBODY: u8 = u8::MAX;
 pub(crate) const RELAYS: usize = 3;
 pub(crate) const BUCKETS: usize = 2;
-pub(crate) const MESSAGES: usize = 2;
+pub(crate) const MESSAGES: usize = 3;
 /// How many requests may be under way that their senders have given up on, or have sent again.
 pub(crate) const LATE: usize = 2;
+
+/// No bound on the time that goes by.
+pub(crate) const FOR_EVER: u8 = u8::MAX;
 
 /// A time relative to now, in ticks of which [`UNIT`] make one unit of the model's time.
 pub(crate) type Time = i16;
@@ -35,12 +38,18 @@ pub(crate) struct State {
 pub(crate) struct Faults {
     /// Requests that land after their sender has given up on them, or has sent them again.
     pub(crate) late: u8,
-    /// Requests or replies that are lost.
+    /// Replies that are lost, after which the same request is sent again.
+    pub(crate) replies: u8,
+    /// Requests that are lost, and given up on.
     pub(crate) lost: u8,
     /// Relays that vanish at any point.
     pub(crate) crashes: u8,
     /// Hints that are lost.
     pub(crate) hints: u8,
+    /// Hints that are delivered once more.
+    pub(crate) repeats: u8,
+    /// Units of time that may go by; [`FOR_EVER`]: any number.
+    pub(crate) units: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,14 +127,14 @@ pub(crate) struct Request {
 }
 
 /// A lease that a relay believes it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Held {
     pub(crate) expires_at: Time,
     /// The relay's wall clock, read before it asked.
     pub(crate) asked: Time,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Relay {
     pub(crate) mode: Mode,
     pub(crate) phase: Phase,
@@ -141,7 +150,7 @@ pub(crate) struct Relay {
 /// A set of buckets, by bit.
 pub(crate) type Buckets = u8;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Hinted,
     Sweep,
@@ -150,7 +159,7 @@ pub(crate) enum Mode {
 }
 
 /// What a relay does next, or waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Nobody yet; or somebody new, since nothing of its predecessor is left.
     Free,
@@ -196,7 +205,6 @@ pub(crate) enum Phase {
         was_emptied: bool,
     },
     Rereading,
-    Probing,
     Announcing {
         pending: Buckets,
         now: Time,
@@ -215,19 +223,57 @@ pub(crate) enum Phase {
         writes: [Option<Write>; BUCKETS],
         pass: u8,
     },
-    ReadingBack {
-        pass: u8,
-    },
 }
 
 /// The writes of one round of acquisition that are still to be made, and what those made have given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Round {
     pub(crate) prunes: [Option<Time>; RELAYS],
     pub(crate) writes: [Option<Write>; BUCKETS],
     pub(crate) granted: [Option<Time>; BUCKETS],
     /// A fingerprint of what was read, where refusals are looked at.
     pub(crate) read: u16,
+}
+
+impl Write {
+    pub(crate) fn is_of_heartbeat(&self) -> bool {
+        matches!(self, Self::Announce { .. } | Self::Stop { .. } | Self::Prune { .. })
+    }
+}
+
+impl State {
+    /// Every write that is under way or will be sent without another look at the table.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = Request> {
+        let planned = (0..).zip(&self.relays).flat_map(|(relay, state)| state.planned(relay));
+        self.late.iter().flatten().copied().chain(planned)
+    }
+
+    /// Exchanges two relays' names wherever one is stored; of relays that take no part in fair share.
+    pub(crate) fn rename(&mut self, first: u8, second: u8) {
+        let change = |name: &mut u8| {
+            if *name == first {
+                *name = second;
+            } else if *name == second {
+                *name = first;
+            }
+        };
+        let change_write = |write: &mut Write| {
+            if let Write::Claim { read: Some((owner, _)), .. } = write {
+                change(owner);
+            }
+        };
+        self.leases.iter_mut().flatten().for_each(|lease| change(&mut lease.owner));
+        for request in self.late.iter_mut().flatten() {
+            change(&mut request.relay);
+            change_write(&mut request.write);
+        }
+        self.late.sort_unstable();
+        for relay in &mut self.relays {
+            if let Phase::Claiming { write, .. } = &mut relay.phase {
+                change_write(write);
+            }
+        }
+    }
 }
 
 impl Relay {
@@ -255,6 +301,30 @@ impl Relay {
             | Phase::Deleting { bucket: at, .. } => at == bucket || self.todo & bit(bucket) != 0,
             _ => false,
         }
+    }
+
+    /// Whether a round has given it the bucket, and is still going on.
+    pub(crate) fn is_acquiring(&self, bucket: usize) -> bool {
+        matches!(&self.phase, Phase::Acquiring { round, .. } if round.granted[bucket].is_some())
+    }
+
+    /// The write that it waits for, and those it will send after it.
+    fn planned(&self, relay: u8) -> impl Iterator<Item = Request> {
+        let none = ([None; BUCKETS], [None; RELAYS]);
+        let (writes, prunes) = match &self.phase {
+            Phase::Acquiring { round, .. } => (round.writes, round.prunes),
+            Phase::Freeing { writes, .. } => (*writes, none.1),
+            _ => none,
+        };
+        let writes = (0..).zip(writes);
+        let prunes = (0..).zip(prunes.map(|read| read.map(|read| Write::Prune { read })));
+        let first = self
+            .outstanding(relay)
+            .filter(|_| !matches!(self.phase, Phase::Acquiring { .. } | Phase::Freeing { .. }));
+        let rest = writes
+            .chain(prunes)
+            .filter_map(move |(item, write)| Some(Request { relay, item, write: write? }));
+        first.into_iter().chain(rest)
     }
 
     /// The write that it waits for.

@@ -1,9 +1,12 @@
 //! Everything that can happen: time, the writer, hints, requests and what becomes of them, crashes.
 
 use crate::checker::{Step, What};
-use crate::model::Protocol;
+use outbox::lease_write::LeaseWrite;
+
+use crate::model::{Protocol, bucket_of, ticks};
 use crate::state::{
-    BUCKETS, Buckets, Hint, LATE, MESSAGES, Mode, Phase, RELAYS, Relay, Request, Row, State, Write, at, bit,
+    BUCKETS, Buckets, FOR_EVER, Heartbeat, Hint, LATE, MESSAGES, Mode, NOBODY, Phase, RELAYS, Relay, Request,
+    Row, State, Write, at, bit,
 };
 use crate::table::Reply;
 
@@ -26,6 +29,7 @@ impl Steps<'_> {
     fn push(&mut self, who: Option<usize>, what: &'static str, is_fault: bool, mut to: State) {
         self.protocol.forget(&mut to);
         to.settle(&self.protocol.horizons);
+        self.protocol.order(&mut to);
         self.steps.push(Step { what: What { who, what }, is_fault, to });
     }
 }
@@ -61,7 +65,13 @@ impl Protocol {
         let state = steps.from;
         let mut later = *state;
         later.tick();
-        if self.config.may_freeze || (0..RELAYS).all(|relay| self.is_in_time(&later, relay)) {
+        later.left.units = match state.left.units {
+            FOR_EVER => FOR_EVER,
+            units => units.saturating_sub(1),
+        };
+        if state.left.units == 0 {
+            // The time that is looked at has gone by.
+        } else if self.config.may_freeze || (0..RELAYS).all(|relay| self.is_in_time(&later, relay)) {
             steps.add(None, "time goes on", later);
         }
         if let Some(message) = state.messages.iter().position(|message| message.row == Row::NotYet) {
@@ -107,8 +117,18 @@ impl Protocol {
             for relay in (0..RELAYS).filter(free).filter(|r| self.config.hinted[*r]).filter(first) {
                 let mut to = *state;
                 to.messages[message].hint = Hint::Delivered;
-                to.relays[relay] = Relay { phase: Phase::ReadingToClaim { bucket }, ..Relay::NEW };
-                steps.add(Some(relay), "starts with a hint", to);
+                to.relays[relay] = Relay::NEW;
+                self.read_to_claim(&mut to, relay, bucket);
+                steps.add(Some(relay), "starts with a hint and reads the leases", to);
+                if let Some(repeats) = state.left.repeats.checked_sub(1) {
+                    to.left.repeats = repeats;
+                    to.messages[message].hint = Hint::UnderWay;
+                    steps.add(
+                        Some(relay),
+                        "starts with a hint that will come again, and reads the leases",
+                        to,
+                    );
+                }
             }
             if let Some(left) = state.left.hints.checked_sub(1) {
                 let mut to = *state;
@@ -147,16 +167,14 @@ impl Protocol {
             self.answer(&mut to, relay, request, self.judged(state, request));
             steps.add(Some(relay), "its write is refused", to);
         }
+        if let Some(replies) = state.left.replies.checked_sub(1)
+            && permitted
+        {
+            let mut to = done;
+            to.left.replies = replies;
+            steps.fault(Some(relay), "its write is carried out, the reply is lost, it sends it again", to);
+        }
         if let Some(lost) = state.left.lost.checked_sub(1) {
-            if permitted {
-                let mut to = done;
-                to.left.lost = lost;
-                steps.fault(
-                    Some(relay),
-                    "its write is carried out, the reply is lost, it sends it again",
-                    to,
-                );
-            }
             let mut to = *state;
             to.left.lost = lost;
             self.answer(&mut to, relay, request, Reply::None);
@@ -196,33 +214,85 @@ impl Protocol {
         state.relays[relay] = Relay { mode, phase: Phase::Gone, ..Relay::NEW };
     }
 
-    /// Lets somebody new take the place of a relay of which nothing is left.
-    fn forget(&self, state: &mut State) {
-        if !self.config.restarts {
+    /// Puts hinted runs whose clocks agree in order: their ids are never compared, so any order stands for all.
+    fn order(&self, state: &mut State) {
+        if self.config.sweeps.contains(&true) {
             return;
         }
+        for (first, second) in [(0, 1), (1, 2), (0, 1), (0, 2), (0, 1), (1, 2)] {
+            let agree = self.config.clocks[first] == self.config.clocks[second]
+                && self.config.hinted[first] == self.config.hinted[second];
+            if agree && state.relays[first] > state.relays[second] {
+                state.relays.swap(first, second);
+                state.heartbeats.swap(first, second);
+                state.rename(number(first), number(second));
+            }
+        }
+    }
+
+    /// Forgets what nothing can come of any more.
+    fn forget(&self, state: &mut State) {
+        for relay in 0..RELAYS {
+            // Nobody counts a stopped relay, and pruning its record changes nothing; unless an old request of its own
+            // may still find the record, or find it gone.
+            let is_out = matches!(state.heartbeats[relay], Some(Heartbeat { stopped_at: Some(_), .. }))
+                || (state.relays[relay].phase == Phase::Gone && !self.is_member(state, relay));
+            let is_named =
+                |request: &Request| request.item == number(relay) && request.write.is_of_heartbeat();
+            if is_out && !state.requests().any(|request| is_named(&request)) {
+                state.heartbeats[relay] = None;
+            }
+        }
+        for bucket in 0..BUCKETS {
+            self.forget_lease(state, bucket);
+        }
+        if self.config.restarts {
+            self.replace_gone(state);
+        }
+    }
+
+    /// A lease that is free for everybody is as good as none if nothing under way compares its version, and any claim
+    /// moves past it by its own time.
+    fn forget_lease(&self, state: &mut State, bucket: usize) {
+        let Some(lease) = state.leases[bucket] else { return };
+        let is_used = state
+            .requests()
+            .any(|request| at(request.item) == bucket && !request.write.is_of_heartbeat())
+            || state.relays.iter().any(|relay| relay.held[bucket].is_some() || relay.is_acquiring(bucket));
+        if is_used {
+            return;
+        }
+        let read = self.coordination(state);
+        let is_free = (0..RELAYS).all(|relay| read.is_free(bucket_of(bucket), ticks(self.clock(relay))));
+        let owner_is_gone = lease.owner == NOBODY || state.relays[at(lease.owner)].phase == Phase::Gone;
+        let is_moved_past = (0..RELAYS).all(|relay| {
+            let times = self.times(self.clock(relay));
+            LeaseWrite::claim(read.leases.get(&bucket_of(bucket)), times)
+                == LeaseWrite::Claim {
+                    read: read.leases.get(&bucket_of(bucket)).cloned(),
+                    expires_at: times.expires_at(),
+                }
+        });
+        if is_free && owner_is_gone && is_moved_past {
+            state.leases[bucket] = None;
+            state.written_after[bucket] = 0;
+        }
+    }
+
+    /// Lets somebody new take the place of a relay of which nothing is left.
+    fn replace_gone(&self, state: &mut State) {
         for relay in 0..RELAYS {
             let id = number(relay);
-            let is_named = |write: &Option<Write>| matches!(write, Some(Write::Claim { read: Some((owner, _)), .. }) if *owner == id);
-            let names = |other: &Relay| match other.phase {
-                Phase::Claiming { write, .. } => is_named(&Some(write)),
-                Phase::Acquiring { round, .. } => {
-                    round.writes.iter().any(is_named) || round.prunes[relay].is_some()
-                }
-                _ => false,
+            let is_named = |request: Request| {
+                let read =
+                    matches!(request.write, Write::Claim { read: Some((owner, _)), .. } if owner == id);
+                read || request.relay == id || (request.item == id && request.write.is_of_heartbeat())
             };
-            let is_left = state.leases.iter().flatten().any(|lease| lease.owner == id)
-                || state.late.iter().flatten().any(|late| late.relay == id || is_named(&Some(late.write)))
-                || state
-                    .late
-                    .iter()
-                    .flatten()
-                    .any(|late| late.item == id && matches!(late.write, Write::Prune { .. }))
-                || state.relays.iter().any(names)
-                || self.is_member(state, relay);
+            let is_left = state.heartbeats[relay].is_some()
+                || state.leases.iter().flatten().any(|lease| lease.owner == id)
+                || state.requests().any(is_named);
             if state.relays[relay].phase == Phase::Gone && !is_left {
                 state.relays[relay] = Relay::NEW;
-                state.heartbeats[relay] = None;
             }
         }
     }
