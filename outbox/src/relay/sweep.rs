@@ -101,6 +101,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         report.clock_behind |= acquired.clock_behind;
         self.note_lease_error(report, "acquisition", acquired.error);
         sweep.available = acquired.available;
+        sweep.has_share = acquired.standby_rank.is_none() && !acquired.clock_behind;
         sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
         sweep.memory.retain(|bucket, _| sweep.held.contains_key(bucket));
         Ok(())
@@ -118,6 +119,8 @@ struct Sweep<S: OutboxStore> {
     woken: BTreeSet<Bucket>,
     /// Buckets that the last acquisition left, free, to other relays.
     available: BTreeSet<Bucket>,
+    /// Whether the last acquisition left a share to this relay: without one, another gives it nothing either.
+    has_share: bool,
     waits_since: Option<Moment>,
     last_acquired: Option<Moment>,
     /// The latest wall time at which the relay announced itself: a clock that went back announced an earlier one since.
@@ -133,6 +136,7 @@ impl<S: OutboxStore> Sweep<S> {
             given_up: BTreeSet::new(),
             woken: BTreeSet::new(),
             available: BTreeSet::new(),
+            has_share: false,
             waits_since: None,
             last_acquired: None,
             announced: None,
@@ -152,7 +156,8 @@ impl<S: OutboxStore> Sweep<S> {
     /// Whether to wait for work that nobody does: in buckets that are free and another relay's by the plan. That relay
     /// takes them within moments, unless it is dead; then it stops being counted within one lease duration.
     ///
-    /// Buckets freed by this very sweep a moment ago are waited for too: they can be acquired again after a pause.
+    /// A relay with a share waits for the rest of it too: buckets freed by this very sweep a moment ago, which can be
+    /// acquired again after a pause, and those that others hold beyond their share. One without a share leaves at once.
     fn is_worth_waiting(
         &mut self,
         pending: &BTreeSet<Bucket>,
@@ -161,7 +166,8 @@ impl<S: OutboxStore> Sweep<S> {
     ) -> bool {
         let now = Moment::now(clock);
         let since = *self.waits_since.get_or_insert(now);
-        let acquirable = self.last_acquired.is_some_and(|last| now.since(last) < ACQUIRE_PAUSE);
+        let acquirable =
+            self.has_share && self.last_acquired.is_some_and(|last| now.since(last) < ACQUIRE_PAUSE);
         let left = !self.available.is_disjoint(pending);
         (left || acquirable) && now.since(since) <= options.lease_duration + ACQUIRE_PAUSE
     }

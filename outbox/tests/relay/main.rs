@@ -11,5 +11,7 @@ mod capabilities;
 mod continuous;
 mod hinted;
 mod leases;
+mod retries;
+mod skew;
 mod support;
 mod sweep;
