@@ -9,7 +9,7 @@ use super::stage::{Stage, at, relay};
 use crate::{Bucket, Lease, OutboxStore as _};
 
 /// How many calls are made.
-const CALLS: usize = 250;
+const CALLS: usize = 400;
 /// How many relays make them: more than there are buckets, so that some have to wait.
 const RELAYS: u64 = 10;
 
@@ -25,7 +25,7 @@ pub async fn calls_agree_with_the_model<H: Harness>(harness: &H) -> Result<Ran, 
         // Now and then everything lapses.
         seconds += i64::try_from(stage.chance(4)).unwrap_or(0) + if stage.chance(40) == 0 { 29 } else { 0 };
         let id = format!("r{}", stage.chance(RELAYS));
-        let behind = i64::try_from(stage.chance(20)).unwrap_or(0).saturating_sub(15).max(0);
+        let behind = i64::try_from(stage.chance(20)).unwrap_or(0).saturating_sub(10).max(0);
         let times = at(seconds - behind);
         match stage.chance(10) {
             0 if stage.store.named_claims().is_some() => {
