@@ -6,7 +6,7 @@ use std::time::Duration;
 use outbox::memory::MemoryStore;
 use outbox::publisher::{Outcome, PublishErrorKind};
 use outbox::relay::RunError;
-use outbox::{BucketEnd, Chance, Relay, RelayOptions, TokioClock};
+use outbox::{BucketEnd, Chance, Clock as _, Relay, RelayOptions, TokioClock};
 
 use crate::support::{Bench, START, failed};
 
@@ -35,11 +35,19 @@ async fn a_store_that_cannot_renew_needs_a_bound_that_fits_into_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn without_renewal_no_publish_starts_that_might_outlive_its_lease() {
     let bench = Bench::over(MemoryStore::new().without_renewal(), bounded());
+    let bucket = Bench::bucket_of("21");
     for _ in 0..3_000 {
         bench.enqueue("21");
     }
     // Six batches of 4 s: the lease has room for two of them, and is acquired anew in between.
     bench.publish_takes(Duration::from_secs(4));
+    let (memory, clock) = (bench.store.memory.clone(), Arc::clone(&bench.clock));
+    bench.judge(move |_| {
+        // When the publish began 4 s ago, its bound of 15 s and a renewal interval of 10 s were left.
+        let lapses = memory.coordination().version(bucket).unwrap();
+        assert!(lapses.since(clock.now_utc()) >= Duration::from_secs(15 + 10 - 4));
+        Outcome::Acknowledged
+    });
     let report = bench.sweep(120).await;
     assert_eq!((report.acknowledged(), bench.published().len()), (3_000, 3_000));
     assert!(bench.store.memory.is_empty());
