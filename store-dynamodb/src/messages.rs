@@ -106,10 +106,17 @@ impl DynamoDbStore {
             let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "query", error))?;
             start = page.last_evaluated_key;
             for item in page.items.unwrap_or_default() {
+                // A page is as large as it is, whatever was asked for: the rest of it is left for the next fetch.
+                if bytes >= request.max_bytes && !fetched.messages.is_empty() {
+                    fetched.more = true;
+                    return Ok(fetched);
+                }
                 let size = item_size(&item);
-                bytes += size;
                 match from_item(&self.options, request.bucket, item, size) {
-                    Read::Message(stored) => fetched.messages.push(stored),
+                    Read::Message(stored) => {
+                        bytes += size;
+                        fetched.messages.push(stored);
+                    }
                     Read::Unknown => {}
                     // What is ahead of it is right, and goes first.
                     Read::WrongBucketCount(error) => {

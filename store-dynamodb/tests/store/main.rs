@@ -7,6 +7,7 @@
     reason = "a test states what must hold by panicking when it does not"
 )]
 
+mod conformance;
 mod leases;
 mod messages;
 mod misconfigured;
