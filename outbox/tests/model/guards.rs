@@ -21,8 +21,12 @@ pub(crate) enum Guard {
     ReadBackAfterStop,
     /// Whoever frees a bucket at the end of its work reads its head once more.
     RereadAfterRelease,
-    /// Whoever hands a bucket back in a round of acquisition reads its head once more, too.
-    RereadAfterHandBack,
+    /// It does so, and takes the bucket again, also where its own turn brought nothing through.
+    RereadAfterEmptyTurn,
+    /// So does a sweep with what its stop frees.
+    RereadAfterStop,
+    /// A sweep that hands a bucket back waits to see it taken.
+    WaitAfterHandBack,
     /// A publish starts under a fresh lease only; under one that is due, after a renewal.
     FreshBeforePublish,
     /// The lease is looked at again between the fetch and the publish.

@@ -15,6 +15,8 @@ use crate::table::Reply;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Empty,
+    /// A sweep's alone: it keeps the bucket, and looks around.
+    TurnOver,
     RetryLater,
     LeaseLost,
 }
@@ -40,9 +42,14 @@ impl Protocol {
                 "makes sure of its lease and publishes"
             }
             Phase::Publishing { bucket, batch, .. } => return self.publishing(steps, relay, bucket, batch),
-            Phase::Deleting { bucket, batch } => {
-                self.delete(&mut to, relay, bucket, batch);
-                "deletes what was acknowledged"
+            Phase::Deleting { bucket, batch } => return self.deletes(steps, relay, bucket, batch, &to),
+            Phase::Pausing => {
+                let last = to.relays[relay].last_acquired.unwrap();
+                if self.age(relay, last).is_zero() {
+                    return;
+                }
+                self.probe(&mut to, relay);
+                "has waited, and looks again"
             }
             Phase::Rereading => {
                 self.reread(&mut to, relay);
@@ -65,6 +72,8 @@ impl Protocol {
                     self.hold(state, relay, bucket, expires_at, asked);
                     state.relays[relay].phase = Phase::Working { bucket };
                 }
+                // It may have been granted: freed, if so, or nobody could have the bucket until it lapses.
+                Reply::None => self.read_back(state, relay, 0),
                 _ => self.reread_rest(state, relay),
             },
             Phase::Renewing { bucket, batch, asked, .. } => match reply {
@@ -99,7 +108,8 @@ impl Protocol {
                     state.relays[relay].phase = Phase::Releasing { bucket, write, was_emptied };
                     return;
                 }
-                if was_emptied && self.config.has(Guard::RereadAfterRelease) {
+                let is_known = reply != Reply::None;
+                if is_known && was_emptied && self.config.has(Guard::RereadAfterRelease) {
                     state.relays[relay].freed |= bit(bucket);
                 }
                 self.reread_rest(state, relay);
@@ -123,7 +133,7 @@ impl Protocol {
                     self.free(state, relay, 0);
                 }
                 // No time left: the leases lapse as after a crash.
-                _ => self.reread_rest(state, relay),
+                _ => self.end(state, relay),
             },
             Phase::Freeing { mut writes, pass } => {
                 let write = &mut writes[at(request.item)];
@@ -211,8 +221,11 @@ impl Protocol {
             steps.add(Some(relay), "renews while it publishes", to);
         }
         let mut to = *steps.from;
-        for message in buckets_of(batch) {
+        for message in messages(batch) {
             to.messages[message].is_published = true;
+        }
+        if !self.config.has(Guard::RereadAfterEmptyTurn) {
+            to.relays[relay].acknowledged |= bit(bucket);
         }
         let has_lapsed = belief.is_none_or(|belief| belief == Belief::Lapsed);
         if has_lapsed && self.config.has(Guard::DeleteUnderLease) {
@@ -222,19 +235,29 @@ impl Protocol {
             if has_lapsed {
                 to.wrong = Some("a relay deletes under a lease that has lapsed");
             }
-            to.relays[relay].phase = Phase::Deleting { bucket, batch };
             if self.config.is_coarse {
-                self.delete(&mut to, relay, bucket, batch);
+                return self.deletes(steps, relay, bucket, batch, &to);
             }
+            to.relays[relay].phase = Phase::Deleting { bucket, batch };
         }
         steps.add(Some(relay), "its publish is acknowledged", to);
     }
 
-    fn delete(&self, state: &mut State, relay: usize, bucket: u8, batch: u8) {
-        for message in buckets_of(batch) {
-            state.messages[message].row = Row::Deleted;
+    /// Deletes a batch, after which the turn has ended: the bucket was quiet, or its time is over.
+    fn deletes(&self, steps: &mut Steps<'_>, relay: usize, bucket: u8, batch: u8, from: &State) {
+        let mut to = *from;
+        for message in messages(batch) {
+            to.messages[message].row = Row::Deleted;
         }
-        self.turn_over(state, relay, bucket, End::Empty);
+        let this = &to.relays[relay];
+        let began = this.last_acquired.filter(|_| this.mode == Mode::Sweep);
+        if began.is_some_and(|began| !self.age(relay, began).is_zero()) {
+            let mut to = to;
+            self.turn_over(&mut to, relay, bucket, End::TurnOver);
+            steps.add(Some(relay), "deletes what was acknowledged, and its turn is over", to);
+        }
+        self.turn_over(&mut to, relay, bucket, End::Empty);
+        steps.add(Some(relay), "deletes what was acknowledged", to);
     }
 
     fn turn_over(&self, state: &mut State, relay: usize, bucket: u8, end: End) {
@@ -244,10 +267,10 @@ impl Protocol {
         }
         if this.mode == Mode::Sweep {
             this.todo &= !bit(bucket);
-            if end != End::Empty {
-                this.given_up |= bit(bucket);
+            if end == End::TurnOver {
+                return self.next_turn(state, relay);
             }
-            return self.next_turn(state, relay);
+            this.given_up |= bit(bucket);
         }
         match this.held[at(bucket)].take() {
             Some(held) => {
@@ -266,25 +289,36 @@ impl Protocol {
     }
 
     fn reread_rest(&self, state: &mut State, relay: usize) {
-        match state.relays[relay].freed {
-            0 => self.end(state, relay),
-            _ => state.relays[relay].phase = Phase::Rereading,
+        let this = &mut state.relays[relay];
+        match (this.freed, this.mode) {
+            (0, Mode::Sweep) => self.next_turn(state, relay),
+            (0, _) => self.end(state, relay),
+            _ => this.phase = Phase::Rereading,
         }
     }
 
     /// The read after the release (design.md, section 7), and the way back to a claim.
     fn reread(&self, state: &mut State, relay: usize) {
         let Some(bucket) = buckets(state.relays[relay].freed).next() else {
-            return self.end(state, relay);
+            return self.reread_rest(state, relay);
         };
-        state.relays[relay].freed &= !bit(bucket);
-        match self.batch(state, bucket) {
-            0 => self.reread_rest(state, relay),
-            _ => state.relays[relay].phase = Phase::ReadingToClaim { bucket },
+        let has_message = self.batch(state, bucket) != 0;
+        let this = &mut state.relays[relay];
+        this.freed &= !bit(bucket);
+        let counts = self.config.has(Guard::RereadAfterEmptyTurn) || this.acknowledged & bit(bucket) != 0;
+        this.acknowledged &= !bit(bucket);
+        match this.mode {
+            _ if !has_message || !counts => self.reread_rest(state, relay),
+            Mode::Sweep => {
+                this.given_up &= !bit(bucket);
+                self.reread_rest(state, relay);
+            }
+            Mode::Hinted | Mode::Stopped => this.phase = Phase::ReadingToClaim { bucket },
         }
     }
 
     fn probe(&self, state: &mut State, relay: usize) {
+        self.tell(state, !state.relays[relay].given_up);
         let this = &state.relays[relay];
         let pending = self.pending(state) & !this.given_up;
         let held = held(&this.held);
@@ -300,8 +334,12 @@ impl Protocol {
     }
 
     fn work(&self, state: &mut State, relay: usize, pending: Buckets) {
-        state.relays[relay].todo = pending & held(&state.relays[relay].held);
-        match state.relays[relay].todo {
+        let this = &mut state.relays[relay];
+        this.todo = pending & held(&this.held);
+        let age = this.last_acquired.map(|last| self.age(relay, last)).unwrap();
+        match this.todo {
+            // As the engine: it waits for what it can ask for after the pause, and for what it left to others.
+            0 if age.is_zero() || pending & this.available != 0 => this.phase = Phase::Pausing,
             0 => self.finish(state, relay),
             _ => self.next_turn(state, relay),
         }
@@ -310,6 +348,7 @@ impl Protocol {
     pub(crate) fn announce(&self, state: &mut State, relay: usize, pending: Buckets) {
         let now = self.clock(relay);
         state.relays[relay].last_acquired = Some(now);
+        state.relays[relay].available = 0;
         state.relays[relay].phase = Phase::Announcing { pending, now };
     }
 
@@ -317,6 +356,11 @@ impl Protocol {
         let times = self.times(state.relays[relay].last_acquired.unwrap());
         let read = self.coordination(state);
         let plan = read.plan(self.options.bucket_count, &self.ids[relay], times);
+        let available = read.available(self.options.bucket_count, &plan, times.now);
+        let waits = self.config.has(Guard::WaitAfterHandBack);
+        let is_left = |name| available.contains(&name) || (waits && plan.release.contains(&name));
+        let available = (0..BUCKETS).filter(|bucket| is_left(bucket_of(*bucket)));
+        state.relays[relay].available = available.map(|bucket| bit(number(bucket))).sum();
         let mut round = Round { read: self.fingerprint(&read, times), ..Round::default() };
         for (of, prune) in read.prunable(times) {
             let outbox::lease_write::HeartbeatWrite::Prune { read } = prune else { continue };
@@ -357,9 +401,6 @@ impl Protocol {
                 if let Reply::Held(expires_at) = reply {
                     round.granted[item] = Some(expires_at);
                 }
-                if matches!(write, Write::Release { .. }) && self.config.has(Guard::RereadAfterHandBack) {
-                    state.relays[relay].freed |= bit(request.item);
-                }
             }
         }
         self.go_on_acquiring(state, relay, pending, round);
@@ -383,9 +424,12 @@ impl Protocol {
     /// Ends a sweep's rounds: stop, free, read back, read what was freed.
     fn finish(&self, state: &mut State, relay: usize) {
         let this = &mut state.relays[relay];
-        this.freed |= held(&this.held) & !this.given_up;
+        if self.config.has(Guard::RereadAfterStop) {
+            this.freed |= held(&this.held);
+        }
         this.todo = 0;
         this.given_up = 0;
+        this.available = 0;
         if self.config.has(Guard::StopBeforeFreeing) {
             self.stop(state, relay);
         } else {
@@ -433,7 +477,9 @@ impl Protocol {
             let owner = read.leases.get(&name).and_then(|lease| lease.owner.as_ref());
             if owner == Some(&self.ids[relay]) {
                 *write = read.version(name).map(|read| self.write(&LeaseWrite::Release { read }));
-                state.relays[relay].freed |= bit(number(bucket));
+                if state.relays[relay].mode == Mode::Stopped {
+                    state.relays[relay].freed |= bit(number(bucket));
+                }
             }
         }
         let is_clean = writes.iter().all(Option::is_none);
@@ -446,6 +492,6 @@ fn held(held: &[Option<Held>; BUCKETS]) -> Buckets {
 }
 
 /// The messages of a batch.
-fn buckets_of(batch: u8) -> impl Iterator<Item = usize> {
+fn messages(batch: u8) -> impl Iterator<Item = usize> {
     (0..8).filter(move |message| batch & (1 << message) != 0)
 }

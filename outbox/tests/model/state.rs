@@ -144,6 +144,10 @@ pub(crate) struct Relay {
     pub(crate) given_up: Buckets,
     /// Freed, and to be read once more.
     pub(crate) freed: Buckets,
+    /// Free, and left to others by a sweep's last round.
+    pub(crate) available: Buckets,
+    /// Where something got through; kept only where it makes a difference.
+    pub(crate) acknowledged: Buckets,
     pub(crate) last_acquired: Option<Time>,
 }
 
@@ -205,6 +209,8 @@ pub(crate) enum Phase {
         was_emptied: bool,
     },
     Rereading,
+    /// A sweep's wait before it looks again.
+    Pausing,
     Announcing {
         pending: Buckets,
         now: Time,
@@ -284,6 +290,8 @@ impl Relay {
         todo: 0,
         given_up: 0,
         freed: 0,
+        available: 0,
+        acknowledged: 0,
         last_acquired: None,
     };
 

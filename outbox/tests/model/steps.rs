@@ -145,6 +145,7 @@ impl Protocol {
         for relay in (0..RELAYS).filter(free).filter(|relay| self.config.sweeps[*relay]) {
             let mut to = *state;
             to.relays[relay] = Relay { mode: Mode::Sweep, ..Relay::NEW };
+            self.tell(&mut to, Buckets::MAX);
             self.announce(&mut to, relay, pending);
             steps.add(Some(relay), "starts a sweep", to);
         }
@@ -293,6 +294,18 @@ impl Protocol {
                 || state.requests().any(is_named);
             if state.relays[relay].phase == Phase::Gone && !is_left {
                 state.relays[relay] = Relay::NEW;
+            }
+        }
+    }
+
+    /// A probe of `probed` has found what waits: from now on somebody must see to it, as after a hint.
+    pub(crate) fn tell(&self, state: &mut State, probed: Buckets) {
+        if !self.config.keeps_wake_ups {
+            return;
+        }
+        for (message, bucket) in state.messages.iter_mut().zip(self.config.messages) {
+            if message.row == Row::Waiting && message.hint == Hint::None && probed & bit(*bucket) != 0 {
+                message.hint = Hint::Delivered;
             }
         }
     }

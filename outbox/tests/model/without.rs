@@ -38,8 +38,25 @@ fn m1() {
     fails(Guard::KeepVersion, Config { name: "keep", faults: Faults { units: 3, ..NO_FAULTS }, ..two });
 }
 #[test]
-fn m2() {
+fn m3() {
+    let faults = Faults { repeats: 1, ..NO_FAULTS };
+    let config = Config { may_freeze: false, keeps_wake_ups: true, messages: &[0, 0], faults, ..HINTED };
+    fails(Guard::RereadAfterEmptyTurn, Config { name: "empty turn", ..config });
     let faults = Faults { units: 1, ..NO_FAULTS };
-    let config = Config { may_freeze: false, keeps_wake_ups: true, ..MIXED };
-    fails(Guard::RereadAfterHandBack, Config { name: "hand back", messages: &[0, 1, 1], faults, ..config });
+    let config =
+        Config { may_freeze: false, keeps_wake_ups: true, messages: &[0, 0], loaded: 1, faults, ..MIXED };
+    fails(Guard::RereadAfterStop, Config { name: "stop", ..config });
+    fails(
+        Guard::RereadAfterEmptyTurn,
+        Config { name: "empty turn of a sweep", messages: &[0, 0, 0], ..config },
+    );
+}
+
+#[test]
+fn m4() {
+    let faults = Faults { units: 2, ..NO_FAULTS };
+    let sweeps = [true, true, false];
+    let config =
+        Config { may_freeze: false, keeps_wake_ups: true, messages: &[0, 1, 1], sweeps, faults, ..SWEEPS };
+    fails(Guard::WaitAfterHandBack, Config { name: "hand back", ..config });
 }
