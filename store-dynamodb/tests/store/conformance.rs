@@ -101,8 +101,7 @@ impl Intercept for LostReply {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let operation = config.load::<Metadata>().map(Metadata::name).unwrap_or_default();
-        let is_write =
-            ["PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"].iter().any(|write| operation == *write);
+        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"].contains(&operation);
         if is_write && self.replies.fetch_add(1, Ordering::SeqCst) + 1 == self.write {
             self.lost.fetch_add(1, Ordering::SeqCst);
             let response = context.response_mut();
