@@ -27,6 +27,8 @@
 //! # });
 //! ```
 //!
+//! [`crate::custom_store`] has a whole store, and the suite over it.
+//!
 //! The report names every scenario: passed, violated, or skipped because the store lacks a capability or the harness a
 //! hook. A scenario can be run by itself: `conformance::messages::come_in_committed_order(&InMemory)`.
 //!

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod concurrently;
 pub mod conformance;
 pub mod coordination;
+pub mod custom_store;
 pub mod error;
 pub mod fair_share;
 pub mod headers;

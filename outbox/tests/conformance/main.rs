@@ -73,6 +73,13 @@ async fn a_store_that_can_do_less_is_asked_for_less() {
     assert!(report.passed().any(|name| name == "random::calls_agree_with_the_model"));
 }
 
+/// A harness that has a runtime of its own can spawn the suite on it.
+#[tokio::test]
+async fn the_suite_can_be_spawned() {
+    let run = tokio::spawn(async { conformance::run_all(&InMemory(MemoryStore::new)).await });
+    assert_eq!(run.await.unwrap().violations().next(), None);
+}
+
 /// Each scenario can be called by itself.
 #[tokio::test]
 async fn a_scenario_runs_alone() {
