@@ -162,6 +162,7 @@ scenarios! {
         releases_after_an_unanswered_renewal,
         finds_strays,
         stops_for_good,
+        keeps_the_stamp_for_one_duration,
         hands_back_what_a_late_claim_took,
         sees_a_message_at_once;
     claims:

@@ -154,6 +154,32 @@ pub async fn hands_back_what_a_late_claim_took<H: Harness>(harness: &H) -> Resul
     Ok(Ran::Passed)
 }
 
+/// A stopped relay's record stays for one lease duration, for a late heartbeat to be refused by; then whoever acquires
+/// removes it.
+///
+/// # Errors
+/// The promise that was not kept.
+pub async fn keeps_the_stamp_for_one_duration<H: Harness>(harness: &H) -> Result<Ran, Violation> {
+    let mut stage = Stage::fresh(harness, "ownership::keeps_the_stamp_for_one_duration").await?;
+    if let Some(skipped) = stage.lacks(&[Needs::Ownership]) {
+        return Ok(skipped);
+    }
+    if harness.heartbeats(&stage.store).await.is_none() {
+        return Ok(Ran::Skipped { lacks: "heartbeats hook" });
+    }
+    for id in ["a", "b", "c"] {
+        stage.acquire(Round::of(id, 0)).await?;
+        stage.stop(id, &[], at(1).now).await?;
+    }
+    for (seconds, expected) in [(LAPSE, 4), (LAPSE + 1, 1)] {
+        stage.acquire(Round::of("alive", seconds)).await?;
+        let left = harness.heartbeats(&stage.store).await;
+        stage.equal("the heartbeats that are stored", &left, &Some(expected))?;
+    }
+    stage.audit(LAPSE + 2).await?;
+    Ok(Ran::Passed)
+}
+
 /// The look at a bucket after its release sees what was committed before it.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 use outbox::conformance::{self, Harness, HarnessError, SCENARIOS};
 use outbox::{Bucket, Message};
 
-use crate::faulty::{Fault, Faulty};
+use crate::fault::Fault;
+use crate::faulty::Faulty;
 
 struct Broken(Fault);
 
@@ -81,6 +82,8 @@ const BROKEN: &[(Fault, &str)] = &[
     (Fault::StopKeepsTheMember, "ownership::stops_for_good"),
     (Fault::StopDeletesTheHeartbeat, "ownership::stops_for_good"),
     (Fault::StopFreesTheListedAlone, "ownership::stops_for_good"),
+    (Fault::PrunesStampsAtOnce, "ownership::keeps_the_stamp_for_one_duration"),
+    (Fault::NeverPrunes, "ownership::keeps_the_stamp_for_one_duration"),
     (Fault::LooksLate, "ownership::sees_a_message_at_once"),
     (Fault::ClaimsWhatIsHeld, "claims::pass_over_what_is_held"),
     (Fault::ClaimsWhatIsHeld, "claims::have_one_winner_each"),

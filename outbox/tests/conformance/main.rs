@@ -8,7 +8,9 @@
 )]
 
 mod broken;
+mod fault;
 mod faulty;
+mod faulty_capabilities;
 
 use outbox::conformance::{self, Harness, HarnessError, Report, SCENARIOS};
 use outbox::memory::MemoryStore;

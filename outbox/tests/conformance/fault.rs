@@ -1,0 +1,73 @@
+//! The promises of the contract that a store can break.
+
+/// The promise that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    // Messages.
+    FetchesOutOfOrder,
+    FetchesMoreThanAsked,
+    FetchesPastTheSize,
+    FetchesLate,
+    HidesWhatIsBehindTheRemoved,
+    NeverSaysMore,
+    TakesAnEmptyKeyForNone,
+    DeletesOneMore,
+    DeletesAllUpTo,
+    DeletesByPlace,
+    RefusesToDeleteAgain,
+    ProbesFindNothing,
+    ProbesFindAll,
+    // Acquisition.
+    GrantsTwice,
+    ForgetsOthers,
+    TakesMoreThanItsShare,
+    KeepsItsSurplus,
+    TakesWhatIsNotWanted,
+    FreesBusyBuckets,
+    HidesTheExcess,
+    HidesWhatIsAvailable,
+    ForgetsTheRank,
+    TakesALateHeartbeat,
+    RefusesItsOwnHeartbeat,
+    NeverPrunes,
+    PrunesStampsAtOnce,
+    LapsesEarly,
+    LapsesLate,
+    CountsTheCrashedForEver,
+    // Renewal.
+    RenewsNothing,
+    RenewsWhatHasLapsed,
+    RenewsWhatAnotherHas,
+    RenewsWhatWasReleased,
+    RenewsBackwards,
+    RenewsByVersion,
+    // Ownership.
+    ReleasesNothing,
+    ReleasesWhatAnotherHas,
+    ReleasesByVersion,
+    ReleaseForgetsTheVersion,
+    RefusesToReleaseAgain,
+    FindsNoStrays,
+    TakesAllForStrays,
+    StopsAMemberOnly,
+    StopKeepsTheMember,
+    StopDeletesTheHeartbeat,
+    StopFreesTheListedAlone,
+    LooksLate,
+    // Claims.
+    ClaimsWhatIsHeld,
+    ClaimsNothing,
+    ClaimsMakeMembers,
+    ClaimsRepeatVersions,
+    // Backlog.
+    SamplesZero,
+    SamplesAllBuckets,
+    DatesTheNewest,
+    // What it is told nothing of.
+    TakesSilenceForNothing,
+    TakesALostClaimForRefused,
+    TakesALostRenewalForRefused,
+    TakesALostRoundForALaterOne,
+    DeletesMoreTheSecondTime,
+}
