@@ -7,7 +7,7 @@ use crate::state::{FOR_EVER, Faults, UNIT};
 pub(crate) const NO_FAULTS: Faults =
     Faults { late: 0, replies: 0, lost: 0, crashes: 0, hints: 0, repeats: 0, units: FOR_EVER };
 
-/// Three hinted runs.
+/// Three hinted runs, with a message that comes.
 pub(crate) const HINTED: Config = Config {
     name: "",
     lease: 2,
@@ -40,12 +40,17 @@ pub(crate) const SWEEPS: Config = Config {
     ..HINTED
 };
 
+/// Two sweeps.
+pub(crate) const PAIR: Config = Config { sweeps: [true, true, false], ..SWEEPS };
+
 /// Two sweeps and a hinted run.
-pub(crate) const MIXED: Config =
-    Config { has_hints: true, hinted: [false, false, true], sweeps: [true, true, false], ..SWEEPS };
+pub(crate) const MIXED: Config = Config { has_hints: true, hinted: [false, false, true], ..PAIR };
 
 /// As far apart as clocks may be: a tick below the bound.
 pub(crate) const SKEW: i16 = (HINTED.lease - HINTED.renew) * UNIT - 1;
+
+/// Three hinted runs with leases of three units, by clocks as far apart as those allow.
+pub(crate) const LONGER: Config = Config { lease: 3, clocks: [0, SKEW + UNIT, 0], ..HINTED };
 
 fn holds(config: Config) {
     let checked = run(config);
@@ -55,131 +60,122 @@ fn holds(config: Config) {
 }
 
 #[test]
-fn one_owner_among_three_hinted_runs() {
+fn three_hinted_runs_never_own_a_bucket_at_once() {
     let faults = Faults { repeats: 2, ..NO_FAULTS };
-    holds(Config { name: "three hinted runs of one bucket, time without end", faults, ..HINTED });
+    holds(Config { name: "three hinted runs of a bucket, time without end", faults, ..HINTED });
 }
 
 #[test]
-fn one_owner_in_each_of_two_buckets_with_skewed_clocks() {
+fn nor_do_they_in_two_buckets_by_clocks_as_far_apart_as_may_be() {
     let faults = Faults { repeats: 1, units: 2, ..NO_FAULTS };
-    let clocks = [0, SKEW, SKEW];
-    holds(Config {
-        name: "three hinted runs of two buckets, skewed",
-        messages: &[0, 1],
-        clocks,
-        faults,
-        ..HINTED
-    });
+    let config = Config { messages: &[0, 1], clocks: [0, SKEW, SKEW], faults, ..HINTED };
+    holds(Config { name: "three hinted runs of two buckets, skewed", ..config });
+    let faults = Faults { repeats: 1, units: 4, ..NO_FAULTS };
+    holds(Config { name: "two hinted runs with longer leases, skewed", faults, ..LONGER });
 }
 
 #[test]
-fn one_owner_with_late_requests() {
+fn nor_do_they_when_requests_land_late() {
     let faults = Faults { repeats: 2, late: 1, units: 3, ..NO_FAULTS };
-    let clocks = [0, 0, SKEW];
-    holds(Config { name: "three hinted runs, late, skewed", clocks, faults, is_coarse: true, ..HINTED });
-}
-#[test]
-fn one_owner_with_late_requests2() {
-    let faults = Faults { late: 1, units: 3, ..NO_FAULTS };
-    holds(Config { name: "two hinted runs, two messages, late", messages: &[0, 0], faults, ..HINTED });
-}
-#[test]
-fn one_owner_with_late_requests3() {
+    let config = Config { clocks: [0, 0, SKEW], is_coarse: true, faults, ..HINTED };
+    holds(Config { name: "three hinted runs of a bucket, skewed, one request late", ..config });
     let faults = Faults { repeats: 1, late: 2, units: 3, ..NO_FAULTS };
-    holds(Config { name: "two hinted runs, two late", faults, ..HINTED });
+    holds(Config { name: "two hinted runs of a bucket, two requests late", faults, ..HINTED });
+    let faults = Faults { late: 1, lost: 1, units: 2, ..NO_FAULTS };
+    let config = Config { messages: &[0, 0], faults, ..HINTED };
+    holds(Config { name: "two hinted runs of two messages, one request late, one lost", ..config });
 }
 
 #[test]
-fn s_late() {
-    let faults = Faults { late: 1, units: 3, ..NO_FAULTS };
-    let sweeps = [true, true, false];
+fn sweeps_never_own_a_bucket_at_once() {
+    let faults = Faults { units: 2, ..NO_FAULTS };
+    holds(Config { name: "three sweeps of a bucket", messages: &[0], loaded: 1, faults, ..SWEEPS });
+}
+
+#[test]
+fn nor_do_sweeps_when_requests_land_late() {
+    let faults = Faults { late: 1, units: 2, ..NO_FAULTS };
     holds(Config {
-        name: "two sweeps of one message, late",
+        name: "two sweeps of a bucket, one request late",
         messages: &[0],
         loaded: 1,
-        sweeps,
         faults,
-        ..SWEEPS
+        ..PAIR
     });
-}
-#[test]
-fn s_late2() {
     let faults = Faults { late: 1, units: 1, ..NO_FAULTS };
-    let sweeps = [true, true, false];
-    holds(Config { name: "two sweeps of two messages, late", sweeps, faults, ..SWEEPS });
+    holds(Config { name: "two sweeps of two buckets, one request late", faults, ..PAIR });
 }
+
 #[test]
-fn s_three() {
+fn sweeps_and_hinted_runs_never_own_a_bucket_at_once() {
     let faults = Faults { units: 2, ..NO_FAULTS };
-    holds(Config { name: "three sweeps of one message", messages: &[0], loaded: 1, faults, ..SWEEPS });
-}
-#[test]
-fn s_mixed() {
-    let faults = Faults { units: 2, ..NO_FAULTS };
-    holds(Config { name: "two sweeps and a hinted run", messages: &[0, 0], loaded: 1, faults, ..MIXED });
-}
-#[test]
-fn s_mixed_skewed() {
+    let config = Config { messages: &[0, 0], loaded: 1, faults, ..MIXED };
+    holds(Config { name: "two sweeps and a hinted run of a bucket", ..config });
     let faults = Faults { units: 1, ..NO_FAULTS };
-    holds(Config {
-        name: "two sweeps and a hinted run, skewed",
-        clocks: [0, SKEW, 0],
-        messages: &[0, 1],
-        loaded: 1,
-        faults,
-        ..MIXED
-    });
+    let config = Config { clocks: [0, SKEW, 0], loaded: 1, faults, ..MIXED };
+    holds(Config { name: "two sweeps and a hinted run of two buckets, skewed", ..config });
+}
+
+#[test]
+fn clocks_beyond_the_bound_lose_nothing() {
+    let faults = Faults { repeats: 2, units: 3, ..NO_FAULTS };
+    let config = Config { clocks: [0, SKEW + UNIT, 0], one_owner: false, faults, ..HINTED };
+    holds(Config { name: "three hinted runs, clocks beyond the bound", ..config });
+    let faults = Faults { crashes: 1, ..NO_FAULTS };
+    let clocks = [0, SKEW + UNIT, 0];
+    let config =
+        Config { clocks, messages: &[0], loaded: 1, one_owner: false, may_freeze: false, faults, ..PAIR };
+    let config = Config { must_deliver: true, restarts: true, ..config };
+    holds(Config { name: "sweeps deliver, one crash, clocks beyond the bound", ..config });
 }
 
 #[test]
 fn no_hint_is_both_refused_and_forgotten() {
     let config = Config { may_freeze: false, keeps_wake_ups: true, ..HINTED };
-    holds(Config { name: "wake-ups of hinted runs", messages: &[0, 0, 0], ..config });
-    let faults = Faults { replies: 1, ..NO_FAULTS };
-    holds(Config { name: "wake-ups, a reply lost", messages: &[0, 0], faults, ..config });
+    holds(Config { name: "wake-ups of three hinted runs", messages: &[0, 0, 0], ..config });
+    let faults = Faults { replies: 1, repeats: 1, ..NO_FAULTS };
+    holds(Config {
+        name: "wake-ups of three hinted runs, a reply lost",
+        messages: &[0, 0],
+        faults,
+        ..config
+    });
 }
+
 #[test]
-fn no_hint_is_both_refused_and_forgotten_by_a_sweep() {
+fn nor_with_sweeps_among_them() {
     let faults = Faults { units: 1, ..NO_FAULTS };
-    let config = Config { may_freeze: false, keeps_wake_ups: true, ..MIXED };
-    holds(Config { name: "wake-ups of two sweeps and a hinted run", messages: &[0, 1, 1], faults, ..config });
+    let config = Config { may_freeze: false, keeps_wake_ups: true, messages: &[0, 1, 1], faults, ..MIXED };
+    holds(Config { name: "wake-ups of two sweeps and a hinted run", ..config });
 }
 
 #[test]
-fn no_message_is_both_seen_and_forgotten_among_sweeps() {
+fn nor_among_sweeps_alone() {
     let faults = Faults { units: 2, ..NO_FAULTS };
-    let config = Config { may_freeze: false, keeps_wake_ups: true, sweeps: [true, true, false], ..SWEEPS };
-    holds(Config { name: "wake-ups among two sweeps", messages: &[0, 1, 1], faults, ..config });
+    let config = Config { may_freeze: false, keeps_wake_ups: true, messages: &[0, 1, 1], faults, ..PAIR };
+    holds(Config { name: "wake-ups among two sweeps", ..config });
 }
 
 #[test]
-fn everything_is_delivered() {
+fn everything_is_delivered_while_sweeps_run() {
     let faults = Faults { crashes: 1, ..NO_FAULTS };
-    let sweeps = [true, true, false];
-    let config = Config { must_deliver: true, restarts: true, messages: &[0], loaded: 1, ..SWEEPS };
-    holds(Config { name: "sweeps deliver, crash", sweeps, faults, ..config });
-}
-#[test]
-fn everything_is_delivered2() {
-    let faults = Faults { crashes: 1, hints: 1, ..NO_FAULTS };
-    let config =
-        Config { must_deliver: true, restarts: true, may_freeze: false, messages: &[0], loaded: 0, ..MIXED };
-    holds(Config { name: "sweeps and hinted deliver, crash, hints lost", faults, ..config });
+    let config = Config { must_deliver: true, restarts: true, messages: &[0], loaded: 1, faults, ..PAIR };
+    holds(Config { name: "sweeps deliver, one crash, time without end", ..config });
 }
 
 #[test]
-fn nobody_is_refused() {
+fn everything_is_delivered_though_hints_are_lost() {
+    let faults = Faults { crashes: 1, hints: 1, ..NO_FAULTS };
+    let config = Config { must_deliver: true, restarts: true, may_freeze: false, ..MIXED };
+    let config = Config { messages: &[0], loaded: 0, faults, ..config };
+    holds(Config { name: "sweeps and hinted runs deliver, one crash, one hint lost", ..config });
+}
+
+#[test]
+fn sweeps_that_read_the_same_are_never_refused() {
     let config = Config { counts_refusals: true, may_freeze: false, ..SWEEPS };
     let faults = Faults { units: 0, ..NO_FAULTS };
-    holds(Config { name: "refusals among three sweeps", faults, ..config });
+    holds(Config { name: "refusals among three sweeps at one time", faults, ..config });
     let faults = Faults { units: 3, ..NO_FAULTS };
-    holds(Config { name: "refusals among two sweeps", sweeps: [true, true, false], faults, ..config });
-}
-
-#[test]
-fn beyond_the_bound() {
-    let faults = Faults { repeats: 2, units: 3, ..NO_FAULTS };
-    let clocks = [0, SKEW + UNIT, 0];
-    holds(Config { name: "beyond the bound", clocks, faults, one_owner: false, ..HINTED });
+    holds(Config { name: "refusals among two sweeps", sweeps: PAIR.sweeps, faults, ..config });
 }

@@ -30,7 +30,7 @@ impl Protocol {
             return Some("a relay counts as a member that frees its leases or has stopped");
         }
         if self.config.keeps_wake_ups && self.is_forgotten(state) {
-            return Some("a hint was refused, and its message forgotten");
+            return Some("somebody had been told of a message, and it was forgotten");
         }
         None
     }
