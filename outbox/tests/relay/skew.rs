@@ -20,16 +20,21 @@ struct Pair {
 }
 
 impl Pair {
-    fn start() -> Self {
+    /// The second starts so many milliseconds after the first, which decides how old the other's leases are when each
+    /// looks at them.
+    fn start(second_after: u64) -> Self {
         let memory = MemoryStore::new();
         let benches = [(); 2].map(|()| Arc::new(Bench::over(memory.clone(), RelayOptions::default())));
         let stop = CancellationToken::new();
-        let run = |(bench, id): (&Arc<Bench>, &str)| {
+        let run = |(bench, id, after): (&Arc<Bench>, &str, u64)| {
             let (bench, id) = (Arc::clone(bench), RelayId::new(id).unwrap());
             let signals = Continuous::until(stop.clone());
-            tokio::spawn(async move { bench.relay.run_continuously(&id, signals).await })
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                bench.relay.run_continuously(&id, signals).await
+            })
         };
-        let runs = benches.iter().zip(["a", "b"]).map(run).collect();
+        let runs = vec![run((&benches[0], "a", 0)), run((&benches[1], "b", second_after))];
         Self { benches, stop, runs, sent: Vec::new() }
     }
 
@@ -76,8 +81,9 @@ impl Pair {
 
 #[tokio::test(start_paused = true)]
 async fn clocks_that_differ_by_less_than_the_margin_never_steal_a_bucket() {
-    for skew in [-19_000, -5_000, 19_000] {
-        let mut pair = Pair::start();
+    // The one that is ahead looks just before the other's leases are extended.
+    for (skew, second_after) in [(-19_000, 100), (-5_000, 0), (19_000, 9_900)] {
+        let mut pair = Pair::start(second_after);
         pair.benches[1].clock.step_wall(skew);
         for bench in &pair.benches {
             bench.publish_takes(Duration::from_millis(900));
@@ -100,7 +106,7 @@ async fn clocks_that_differ_by_less_than_the_margin_never_steal_a_bucket() {
 /// Beyond the margin the bucket is taken from under a publish: that publish is repeated. It ends there.
 #[tokio::test(start_paused = true)]
 async fn clocks_that_differ_by_more_than_the_margin_make_duplicates_no_loss_and_no_lasting_double_owner() {
-    let mut pair = Pair::start();
+    let mut pair = Pair::start(0);
     pair.benches[0].publish_takes(Duration::from_secs(3));
     pair.load(60).await;
     assert_eq!(pair.owners().iter().flatten().filter(|owner| owner.as_str() == "a").count(), 4);

@@ -12,13 +12,15 @@ fn ahead(now: Ticks, skew: Duration) -> LeaseTimes {
     LeaseTimes { now: now.plus(skew), duration: DURATION }
 }
 
-/// Rounds of two relays, half an interval apart, one of them ahead by `skew`: what each held after each round.
+/// Rounds of two relays, one of them ahead by `skew`: what each held after each round. The one that is ahead looks just
+/// before the other extends its leases: when they are at their oldest.
 async fn rounds(bench: &Bench, skew: Duration, count: u32) -> Vec<(BTreeSet<u32>, BTreeSet<u32>)> {
     let mut held = Vec::new();
     for round in 0..count {
         let now = NOW.plus(INTERVAL * round);
         let true_time = bench.acquire("true", ahead(now, Duration::ZERO)).await;
-        let ahead = bench.acquire("ahead", ahead(now.plus(INTERVAL / 2), skew)).await;
+        let ahead =
+            bench.acquire("ahead", ahead(now.plus(INTERVAL - Duration::from_millis(100)), skew)).await;
         held.push((numbers(&true_time), numbers(&ahead)));
     }
     held

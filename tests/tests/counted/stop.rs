@@ -55,6 +55,9 @@ async fn a_hinted_run_hands_back_what_an_abandoned_claim_takes() {
     let publisher = Fake::instant();
     let report = bench.hinted(&publisher).await;
     assert_eq!(report.errors.len(), 1, "{report:?}");
+    let counts = bench.wire.counts();
+    let requests = [Kind::Coordination, Kind::Release].map(|kind| counts.of(kind).requests);
+    assert_eq!(requests, [3, 1], "read, read again, one lease freed, none left:\n{counts}");
     assert!(publisher.published().is_empty());
     assert_eq!(bench.owner(BUCKET).await, None, "nobody could have the bucket until it lapses");
 }
