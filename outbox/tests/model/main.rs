@@ -55,11 +55,13 @@
 
 mod checker;
 mod describe;
+mod forget;
 mod guards;
 mod holds;
 mod model;
 mod properties;
 mod relay;
+mod request;
 mod state;
 mod steps;
 mod sweep;

@@ -9,9 +9,10 @@ use outbox::{Bucket, BucketCount, LeaseTimes, Monotonic, RelayId, RelayOptions, 
 
 use crate::checker::{Model, Step};
 use crate::guards::Guard;
+use crate::request::Write;
 use crate::state::{
     BUCKETS, Faults, Heartbeat, Hint, LATE, MESSAGES, Message, NOBODY, RELAYS, Relay, Row, State, Stored,
-    Time, UNIT, Write, at,
+    Time, UNIT, at,
 };
 use crate::times::Horizons;
 

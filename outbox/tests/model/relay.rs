@@ -6,7 +6,8 @@ use outbox::lease_write::LeaseWrite;
 
 use crate::guards::Guard;
 use crate::model::{Protocol, bucket_of, ticks};
-use crate::state::{BUCKETS, Held, Mode, Phase, RELAYS, Request, Row, State, Time, at, bit, buckets};
+use crate::request::Request;
+use crate::state::{BUCKETS, Held, Mode, Phase, RELAYS, Row, State, Time, at, bit, buckets};
 use crate::steps::Steps;
 use crate::table::Reply;
 

@@ -5,7 +5,8 @@ use outbox::lease_write::{HeartbeatWrite, LeaseWrite};
 
 use crate::guards::Guard;
 use crate::model::{Protocol, bucket_of, ticks, time};
-use crate::state::{BUCKETS, Buckets, Held, Mode, Phase, Request, Round, State, Write, at, bit};
+use crate::request::{Request, Write};
+use crate::state::{BUCKETS, Buckets, Held, Mode, Phase, Round, State, at, bit};
 use crate::steps::number;
 use crate::table::Reply;
 

@@ -4,7 +4,8 @@ use outbox::lease_write::Verdict;
 
 use crate::guards::Guard;
 use crate::model::{Protocol, bucket_of, heartbeat, heartbeat_record, heartbeat_write, time};
-use crate::state::{Request, State, Time, Write, at};
+use crate::request::{Request, Write};
+use crate::state::{State, Time, at};
 
 /// What a sender makes of the answer to its write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

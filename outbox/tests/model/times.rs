@@ -1,6 +1,7 @@
 //! Time in a state: how it goes on, and how what is long past is forgotten without being confused.
 
-use crate::state::{BUCKETS, LATE, Phase, RELAYS, State, Time, UNIT, Write};
+use crate::request::Write;
+use crate::state::{BUCKETS, LATE, Phase, RELAYS, State, Time, UNIT};
 
 /// Which times are ever compared with each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
