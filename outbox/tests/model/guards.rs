@@ -35,6 +35,8 @@ pub(crate) enum Guard {
     RecheckAfterRenewal,
     /// The age of a lease counts from before it was asked for.
     AgeFromBeforeAsking,
+    /// A round plans for all members, and not for its own relay alone.
+    CommonPlan,
     /// A refused write that finds itself done has succeeded.
     OwnAttempt,
     /// Nothing is deleted under a lease that has lapsed.

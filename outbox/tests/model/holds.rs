@@ -52,6 +52,14 @@ pub(crate) const SKEW: i16 = (HINTED.lease - HINTED.renew) * UNIT - 1;
 /// Three hinted runs with leases of three units, by clocks as far apart as those allow.
 pub(crate) const LONGER: Config = Config { lease: 3, clocks: [0, SKEW + UNIT, 0], ..HINTED };
 
+/// Three hinted runs by clocks so far apart that one sees a lease lapsed that its owner has just taken.
+pub(crate) const BEYOND: Config = Config {
+    clocks: [0, HINTED.lease * UNIT, 0],
+    one_owner: false,
+    faults: Faults { repeats: 2, units: 3, ..NO_FAULTS },
+    ..HINTED
+};
+
 fn holds(config: Config) {
     let checked = run(config);
     if let Some(counterexample) = checked.counterexample {
@@ -118,14 +126,11 @@ fn sweeps_and_hinted_runs_never_own_a_bucket_at_once() {
 
 #[test]
 fn clocks_beyond_the_bound_lose_nothing() {
-    let faults = Faults { repeats: 2, units: 3, ..NO_FAULTS };
-    let config = Config { clocks: [0, SKEW + UNIT, 0], one_owner: false, faults, ..HINTED };
-    holds(Config { name: "three hinted runs, clocks beyond the bound", ..config });
+    holds(Config { name: "three hinted runs, clocks beyond the bound", ..BEYOND });
     let faults = Faults { crashes: 1, ..NO_FAULTS };
-    let clocks = [0, SKEW + UNIT, 0];
     let config =
-        Config { clocks, messages: &[0], loaded: 1, one_owner: false, may_freeze: false, faults, ..PAIR };
-    let config = Config { must_deliver: true, restarts: true, ..config };
+        Config { clocks: BEYOND.clocks, one_owner: false, messages: &[0], loaded: 1, faults, ..PAIR };
+    let config = Config { must_deliver: true, restarts: true, may_freeze: false, ..config };
     holds(Config { name: "sweeps deliver, one crash, clocks beyond the bound", ..config });
 }
 

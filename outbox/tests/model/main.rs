@@ -31,7 +31,7 @@
 //!   could have known of.
 //!
 //! # What is left out
-//! - Time comes in units: a lease lasts two, and is renewed after one. Where a configuration bounds the units that go
+//! - Time comes in units: a lease lasts two, and is renewed after one. So the bound on clocks is met up to a unit. Where a configuration bounds the units that go
 //!   by, it says so by its `units`; times that are past for good are told apart by their order alone.
 //! - A sweep works on its buckets one after the other, and its acquisition writes one lease after the other.
 //! - Reads are answered at once: a slow one is one sent later. A probe is exact, and part of the step before it; so is

@@ -1,6 +1,7 @@
 //! What a sweep does between its turns: probe, announce, read, plan, write; and stop (`relay/sweep.rs`, and the stores'
 //! `acquire` and `stop`).
 
+use outbox::coordination::Coordination;
 use outbox::lease_write::{HeartbeatWrite, LeaseWrite};
 
 use crate::guards::Guard;
@@ -52,7 +53,7 @@ impl Protocol {
     pub(crate) fn read_and_plan(&self, state: &mut State, relay: usize, pending: Buckets) {
         let times = self.times(state.relays[relay].last_acquired.unwrap());
         let read = self.coordination(state);
-        let plan = read.plan(self.options.bucket_count, &self.ids[relay], times);
+        let plan = self.planned_for(relay, &read).plan(self.options.bucket_count, &self.ids[relay], times);
         let available = read.available(self.options.bucket_count, &plan, times.now);
         let waits = self.config.has(Guard::WaitAfterHandBack);
         let is_left = |name| available.contains(&name) || (waits && plan.release.contains(&name));
@@ -77,6 +78,15 @@ impl Protocol {
             round.writes[bucket] = write.map(|write| self.write(&write));
         }
         self.go_on_acquiring(state, relay, pending, round);
+    }
+
+    /// What a round plans from.
+    fn planned_for(&self, relay: usize, read: &Coordination) -> Coordination {
+        let mut read = read.clone();
+        if !self.config.has(Guard::CommonPlan) {
+            read.heartbeats.retain(|id, _| *id == self.ids[relay]);
+        }
+        read
     }
 
     pub(crate) fn acquiring(

@@ -1,7 +1,8 @@
 //! That the model can fail: every guard is taken away once, and must be missed.
 
+use crate::checker::STUCK;
 use crate::guards::Guard;
-use crate::holds::{HINTED, LONGER, MIXED, NO_FAULTS, PAIR};
+use crate::holds::{BEYOND, HINTED, LONGER, MIXED, NO_FAULTS, PAIR};
 use crate::model::Config;
 use crate::run;
 use crate::state::Faults;
@@ -11,6 +12,7 @@ const NOT_THE_OWNER: &str = "a publish was started without the bucket being its 
 const FORGOTTEN: &str = "somebody had been told of a message, and it was forgotten";
 const MEMBER: &str = "a relay counts as a member that frees its leases or has stopped";
 const LEFT: &str = "a relay leaves with a bucket that it could have known of";
+const REFUSED: &str = "two sweeps that read the same wrote the same lease";
 const LAPSED: &str = "a relay deletes under a lease that has lapsed";
 
 /// Where the absence of a guard shows, and as what. A new guard does not compile without.
@@ -18,7 +20,7 @@ fn missed(guard: Guard) -> (&'static str, Config) {
     let twice = Config { faults: Faults { repeats: 1, ..NO_FAULTS }, ..HINTED };
     let late = Config { messages: &[0, 0], faults: Faults { late: 1, units: 3, ..NO_FAULTS }, ..HINTED };
     let late_sweeps =
-        Config { messages: &[0], loaded: 1, faults: Faults { late: 1, units: 2, ..NO_FAULTS }, ..PAIR };
+        Config { messages: &[0], loaded: 1, faults: Faults { late: 1, units: 1, ..NO_FAULTS }, ..PAIR };
     let wake_ups = Config { messages: &[0, 0], keeps_wake_ups: true, may_freeze: false, ..HINTED };
     match guard {
         Guard::ClaimVersion => (TWO_OWNERS, twice),
@@ -39,6 +41,10 @@ fn missed(guard: Guard) -> (&'static str, Config) {
             let sweeps = Config { keeps_wake_ups: true, may_freeze: false, ..PAIR };
             (FORGOTTEN, Config { messages: &[0, 1, 1], faults, ..sweeps })
         }
+        Guard::CommonPlan => {
+            let faults = Faults { units: 0, ..NO_FAULTS };
+            (REFUSED, Config { counts_refusals: true, may_freeze: false, faults, ..PAIR })
+        }
         Guard::OwnAttempt => (FORGOTTEN, Config { faults: Faults { replies: 1, ..NO_FAULTS }, ..wake_ups }),
         // Takes a lease with more than one unit between its renewal and its end.
         Guard::FreshBeforePublish => (NOT_THE_OWNER, LONGER),
@@ -55,6 +61,10 @@ fn is_missed(guard: Guard) {
     let Some(counterexample) = without else { panic!("nobody misses {guard:?}") };
     let trace = counterexample.trace.join("\n");
     assert_eq!(counterexample.violated, expected, "without {guard:?}\n{trace}");
+    if guard == Guard::WaitAfterHandBack {
+        // The same as `nor_among_sweeps_alone`, and long.
+        return;
+    }
     let with = run(Config { name: "the same", ..config }).counterexample;
     assert!(with.is_none(), "{guard:?} or not, something is wrong: {with:?}");
 }
@@ -85,6 +95,26 @@ fn every_part_of_the_lost_wake_up_rule_is_missed() {
     is_missed(Guard::RereadAfterStop);
     is_missed(Guard::WaitAfterHandBack);
     is_missed(Guard::OwnAttempt);
+}
+
+#[test]
+fn the_common_plan_is_missed() {
+    is_missed(Guard::CommonPlan);
+}
+
+#[test]
+fn sweeps_are_missed_when_hints_are_lost() {
+    let faults = Faults { hints: 1, ..NO_FAULTS };
+    let config =
+        Config { name: "hinted runs alone, one hint lost", must_deliver: true, restarts: true, ..HINTED };
+    let alone = run(Config { faults, ..config }).counterexample;
+    assert_eq!(alone.unwrap().violated, STUCK);
+}
+
+#[test]
+fn clocks_too_far_apart_are_noticed() {
+    let config = Config { name: "clocks beyond the bound", one_owner: true, ..BEYOND };
+    assert_eq!(run(config).counterexample.unwrap().violated, NOT_THE_OWNER);
 }
 
 #[test]
