@@ -11,6 +11,9 @@
 //! | [`OutboxStore::named_claims`] | no hinted runs |
 //! | [`OutboxStore::backlog`] | the backlog is unknown, which is not zero |
 //!
+//! [`crate::custom_store`] builds a store of one's own, step by step, and [`crate::conformance`] is the suite that holds any
+//! store to all this.
+//!
 //! Every method is given a time limit and returns within it, with [`StoreErrorKind::MayHaveHappened`] where a write
 //! was under way. Every method may be cancelled by dropping its future; what was sent may still happen.
 //!
