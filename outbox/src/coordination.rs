@@ -81,10 +81,12 @@ impl Coordination {
             && self.leases.get(&bucket).is_none_or(|lease| lease.owner.is_none() || lease.has_expired(now))
     }
 
-    /// The buckets that nobody holds and that `plan` does not claim: another relay's, by the plan.
+    /// The buckets that nobody holds and that `plan` does not claim: another relay's, by the plan. What the plan hands back
+    /// is among them.
     pub fn available(&self, bucket_count: BucketCount, plan: &LeasePlan, now: Ticks) -> BTreeSet<Bucket> {
         let left = |bucket: &Bucket| {
-            self.is_free(*bucket, now) && !plan.claim.contains(bucket) && !plan.keep.contains(bucket)
+            let free = self.is_free(*bucket, now) || plan.release.contains(bucket);
+            free && !plan.claim.contains(bucket) && !plan.keep.contains(bucket)
         };
         bucket_count.buckets().filter(left).collect()
     }
@@ -167,6 +169,21 @@ mod tests {
     fn a_lease_is_free_at_its_expiry_and_not_before() {
         assert!(one_lease(Some("a"), Some(NOW)).is_free(Bucket::new(0), NOW));
         assert!(!one_lease(Some("a"), Some(NOW.next())).is_free(Bucket::new(0), NOW));
+    }
+
+    /// Found by the model: what this round hands back is free in a moment, and may be nobody's.
+    #[test]
+    fn what_is_handed_back_is_available() {
+        let count = BucketCount::new(2).unwrap();
+        let lease = |owner| LeaseRecord { owner: Some(relay(owner)), expires_at: Some(NOW.plus(DURATION)) };
+        let read = Coordination {
+            leases: [(Bucket::new(0), lease("a")), (Bucket::new(1), lease("a"))].into(),
+            heartbeats: [(relay("b"), HeartbeatRecord { last_seen: NOW, stopped_at: None })].into(),
+            ..Coordination::default()
+        };
+        let plan = read.plan(count, &relay("a"), LeaseTimes { now: NOW, duration: DURATION });
+        assert_eq!(plan.release, [Bucket::new(1)].into());
+        assert_eq!(read.available(count, &plan, NOW), [Bucket::new(1)].into());
     }
 
     #[test]

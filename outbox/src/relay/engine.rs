@@ -31,6 +31,26 @@ pub(super) struct Ended<S: OutboxStore> {
     pub(super) woken: bool,
 }
 
+/// How often a bucket is taken again in a row that had a message after its release and, once taken, nothing to publish.
+/// Each time a message must have come and gone in between, or it is an item that no relay will ever read.
+const FRUITLESS_WAKE_UPS: u32 = 8;
+
+/// Bounds how often a bucket is taken again: without end for as long as something gets through.
+#[derive(Debug, Default)]
+pub(super) struct WakeUps(BTreeMap<Bucket, u32>);
+
+impl WakeUps {
+    /// Whether a bucket whose turn has ended is taken again.
+    pub(super) fn allow<S: OutboxStore>(&mut self, bucket: Bucket, ended: &Ended<S>) -> bool {
+        if !ended.woken {
+            return false;
+        }
+        let fruitless = self.0.entry(bucket).or_default();
+        *fruitless = if ended.acknowledged > 0 { 0 } else { *fruitless + 1 };
+        *fruitless <= FRUITLESS_WAKE_UPS
+    }
+}
+
 /// The relay engine over a store and a publisher. Holds no state between runs, each of which has its own relay id and
 /// budget; but a publish that outlasted its bound ends them all.
 #[derive(Debug)]

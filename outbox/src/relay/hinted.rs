@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::budget::Budget;
 use super::drain::Memory;
-use super::engine::Relay;
+use super::engine::{Relay, WakeUps};
 use super::held::{Held, times};
 use super::report::RunReport;
 use crate::lease_age::Moment;
@@ -30,6 +30,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         };
         let mut wanted = hints.clone();
         let mut strays = false;
+        let mut wake_ups = WakeUps::default();
         while !wanted.is_empty() && budget.may_start_batch() {
             let asked = Moment::now(self.clock.as_ref());
             let limit = budget.for_fetch();
@@ -51,12 +52,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let work =
                 claimed.leases.into_iter().map(|lease| (Held { lease, asked }, Memory::new(&self.store)));
             let ended = self.drain_and_release(id, work.collect(), budget, None, &mut report).await;
-            // Each time round costs a claim and a release, so each must have brought something through.
-            wanted = ended
-                .iter()
-                .filter(|(_, e)| e.woken && e.acknowledged > 0)
-                .map(|(bucket, _)| *bucket)
-                .collect();
+            // Taken again also if nothing was found this time: it has arrived since, and its hint has been refused.
+            wanted = ended.iter().filter(|(b, ended)| wake_ups.allow(**b, ended)).map(|(b, _)| *b).collect();
         }
         let limit = budget.for_close();
         if let Some(ownership) = self.store.ownership().filter(|_| strays && !limit.is_zero()) {

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+
 use super::budget::Budget;
 use super::drain::Memory;
-use super::engine::{Ended, Relay};
+use super::engine::{CONCURRENT_BUCKETS, Ended, Relay, WakeUps};
 use super::held::Held;
 use super::report::{BucketEnd, RunReport};
+use crate::concurrently::concurrently;
 use crate::lease_age::Moment;
 use crate::publisher::Publisher;
 use crate::store::OutboxStore;
@@ -56,6 +59,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let mut pending = self.call(limit, "probe", self.store.pending(&candidates, limit)).await?;
             pending.append(&mut sweep.woken);
             if pending.is_empty() {
+                if self.free_idle(id, sweep, budget, report).await {
+                    continue;
+                }
                 break;
             }
             let acquired_now = sweep.should_acquire(&pending, self.clock.as_ref(), &self.options);
@@ -66,6 +72,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 pending.iter().filter_map(|bucket| sweep.begin_turn(*bucket, &self.store)).collect();
             report.held_elsewhere = pending.iter().filter(|b| !sweep.held.contains_key(b)).copied().collect();
             if work.is_empty() {
+                if self.free_idle(id, sweep, budget, report).await {
+                    continue;
+                }
                 if !sweep.is_worth_waiting(&pending, self.clock.as_ref(), &self.options) {
                     break;
                 }
@@ -80,6 +89,43 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             }
         }
         Ok(())
+    }
+
+    /// Frees the buckets that are held and have no turn to come, and reads each once more: a hint for one may have been
+    /// refused while it was held, and nobody else will look. Whether one has a message again.
+    async fn free_idle(
+        &self,
+        id: &RelayId,
+        sweep: &mut Sweep<S>,
+        budget: &Budget,
+        report: &mut RunReport,
+    ) -> bool {
+        let limit = budget.for_close();
+        let Some(ownership) = self.store.ownership().filter(|_| !sweep.held.is_empty() && !limit.is_zero())
+        else {
+            return false;
+        };
+        let held = std::mem::take(&mut sweep.held);
+        sweep.memory.clear();
+        let leases: Vec<Lease> = held.values().map(|held| held.lease).collect();
+        let released = self.call(limit, "release", ownership.release(id, &leases, limit)).await;
+        self.note(report, "release", released);
+        let probe = |bucket: Bucket| {
+            async move {
+                let limit = budget.for_fetch();
+                (bucket, self.call(limit, "probe", ownership.has_message(bucket, limit)).await)
+            }
+            .boxed()
+        };
+        let idle = held.into_keys().filter(|bucket| !sweep.given_up.contains(bucket));
+        let probes = idle.map(probe).collect();
+        for (bucket, found) in concurrently(CONCURRENT_BUCKETS, probes).await {
+            // A probe that fails costs latency: the next sweep finds the message.
+            if found.unwrap_or(false) {
+                sweep.woken.insert(bucket);
+            }
+        }
+        !sweep.woken.is_empty()
     }
 
     async fn sweep_acquire(
@@ -117,6 +163,7 @@ struct Sweep<S: OutboxStore> {
     given_up: BTreeSet<Bucket>,
     /// Buckets that had a message again once they were freed.
     woken: BTreeSet<Bucket>,
+    wake_ups: WakeUps,
     /// Buckets that the last acquisition left, free, to other relays.
     available: BTreeSet<Bucket>,
     /// Whether the last acquisition left a share to this relay: without one, another gives it nothing either.
@@ -135,6 +182,7 @@ impl<S: OutboxStore> Sweep<S> {
             memory: BTreeMap::new(),
             given_up: BTreeSet::new(),
             woken: BTreeSet::new(),
+            wake_ups: WakeUps::default(),
             available: BTreeSet::new(),
             has_share: false,
             waits_since: None,
@@ -178,6 +226,7 @@ impl<S: OutboxStore> Sweep<S> {
     }
 
     fn end_turn(&mut self, bucket: Bucket, ended: Ended<S>, acquired_now: bool) {
+        let again = self.wake_ups.allow(bucket, &ended);
         match ended.held {
             Some(held) => {
                 self.held.insert(bucket, held);
@@ -189,7 +238,7 @@ impl<S: OutboxStore> Sweep<S> {
         }
         match ended.end {
             BucketEnd::TurnOver => {}
-            BucketEnd::Empty | BucketEnd::Waiting if ended.woken && ended.acknowledged > 0 => {
+            BucketEnd::Empty | BucketEnd::Waiting if again => {
                 self.woken.insert(bucket);
             }
             // A lease that is too short right after it was acquired will be so the next time.

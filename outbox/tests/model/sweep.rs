@@ -56,7 +56,7 @@ impl Protocol {
         let plan = self.planned_for(relay, &read).plan(self.options.bucket_count, &self.ids[relay], times);
         let available = read.available(self.options.bucket_count, &plan, times.now);
         let waits = self.config.has(Guard::WaitAfterHandBack);
-        let is_left = |name| available.contains(&name) || (waits && plan.release.contains(&name));
+        let is_left = |name| available.contains(&name) && (waits || !plan.release.contains(&name));
         let available = (0..BUCKETS).filter(|bucket| is_left(bucket_of(*bucket)));
         state.relays[relay].available = available.map(|bucket| bit(number(bucket))).sum();
         let mut round = Round { read: self.fingerprint(&read, times), ..Round::default() };

@@ -255,3 +255,18 @@ async fn deletes_that_hang_do_not_outlive_the_lease() {
     assert_eq!(run.await.unwrap().deleted(), 1);
     assert_eq!(bench.published().len(), 1);
 }
+
+/// Found by the model: a run that finds nothing in its bucket still owes it the look after the release, for the hint of
+/// what arrives meanwhile has been refused.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_found_nothing_takes_the_bucket_again_for_what_arrived_meanwhile() {
+    let bench = std::sync::Arc::new(Bench::new());
+    let bucket = Bench::bucket_of("21");
+    let late = std::sync::Arc::clone(&bench);
+    bench.store.before_release(move || {
+        late.enqueue("21");
+    });
+    bench.hinted(&[bucket], 60).await;
+    assert_eq!(bench.published().len(), 1);
+    assert_eq!(bench.owner(bucket), None);
+}

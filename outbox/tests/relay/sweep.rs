@@ -238,3 +238,21 @@ async fn the_stop_is_stamped_later_than_every_heartbeat() {
     let stopped = bench.store.memory.coordination().heartbeats.into_values().next().unwrap();
     assert!(stopped.last_seen.plus(Duration::from_secs(1)) > first, "{stopped:?}");
 }
+
+/// Found by the model: a bucket whose turn was over with nothing left is freed at the end, and read once more like any
+/// other that is freed.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_whose_turn_was_over_is_read_once_more_when_it_is_freed() {
+    let bench = Arc::new(Bench::new());
+    for _ in 0..20 {
+        bench.enqueue("21");
+    }
+    bench.publish_takes(Duration::from_secs(11));
+    let late = Arc::clone(&bench);
+    bench.store.before_release(move || {
+        late.enqueue("21");
+    });
+    bench.sweep(120).await;
+    assert_eq!(bench.published().len(), 21);
+    assert_eq!(bench.owner(Bench::bucket_of("21")), None);
+}
