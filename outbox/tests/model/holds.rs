@@ -87,6 +87,10 @@ fn nor_do_they_when_requests_land_late() {
     let faults = Faults { repeats: 2, late: 1, units: 3, ..NO_FAULTS };
     let config = Config { clocks: [0, 0, SKEW], is_coarse: true, faults, ..HINTED };
     holds(Config { name: "three hinted runs of a bucket, skewed, one request late", ..config });
+    let faults = Faults { late: 1, units: 2, ..NO_FAULTS };
+    let config = Config { messages: &[0, 1], clocks: [0, 0, SKEW], is_coarse: true, faults, ..HINTED };
+    let faults = Faults { repeats: 1, ..faults };
+    holds(Config { name: "three hinted runs of two buckets, skewed, one request late", faults, ..config });
     let faults = Faults { repeats: 1, late: 2, units: 3, ..NO_FAULTS };
     holds(Config { name: "two hinted runs of a bucket, two requests late", faults, ..HINTED });
     let faults = Faults { late: 1, lost: 1, units: 2, ..NO_FAULTS };
