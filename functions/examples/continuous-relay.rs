@@ -2,12 +2,14 @@
 //!
 //! ```sh
 //! export OUTBOX_TABLE_NAME=outbox KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:9092
-//! cargo run -p outbox-functions --example continuous-relay
+//! cargo run --example continuous-relay
 //! ```
 //!
 //! It takes the same settings as the functions, shares the buckets with every other relay of the table, and hands them
 //! over when it is interrupted or terminated. Several of them divide the buckets. An application that writes messages in
 //! the same process hands its commits to [`outbox::Notifier`]; here there is none, so a poll finds them.
+
+use std::process::ExitCode;
 
 use outbox::{Chain, Continuous, Settings};
 use outbox_functions::start;
@@ -16,7 +18,17 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", Chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
 

@@ -16,6 +16,11 @@ use crate::{App, Config, FunctionError, TableIdentity};
 pub async fn start(settings: Settings) -> Result<App<DynamoDbStore, KafkaPublisher>, FunctionError> {
     let config = Config::from_settings(settings).map_err(|error| FunctionError::misconfigured(&error))?;
     let aws = aws_config::defaults(BehaviorVersion::latest()).timeout_config(client_timeouts()).load().await;
+    if aws.region().is_none() {
+        // Lambda sets it; without it every request would fail before it is sent, again and again.
+        let message = "AWS_REGION is not set: the region of the table, such as eu-west-1";
+        return Err(FunctionError::Misconfigured(message.to_owned()));
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance = Chance::from_system();
     let table = TableIdentity::from(&config.store);

@@ -82,10 +82,17 @@ impl Coordination {
     }
 
     /// The buckets that nobody holds and that `plan` does not claim: another relay's, by the plan. What the plan hands back
-    /// is among them.
-    pub fn available(&self, bucket_count: BucketCount, plan: &LeasePlan, now: Ticks) -> BTreeSet<Bucket> {
+    /// is among them, unless it is `busy` and goes later.
+    pub fn available(
+        &self,
+        bucket_count: BucketCount,
+        plan: &LeasePlan,
+        busy: &BTreeSet<Bucket>,
+        now: Ticks,
+    ) -> BTreeSet<Bucket> {
         let left = |bucket: &Bucket| {
-            let free = self.is_free(*bucket, now) || plan.release.contains(bucket);
+            let free =
+                self.is_free(*bucket, now) || (plan.release.contains(bucket) && !busy.contains(bucket));
             free && !plan.claim.contains(bucket) && !plan.keep.contains(bucket)
         };
         bucket_count.buckets().filter(left).collect()
@@ -183,7 +190,7 @@ mod tests {
         };
         let plan = read.plan(count, &relay("a"), LeaseTimes { now: NOW, duration: DURATION });
         assert_eq!(plan.release, [Bucket::new(1)].into());
-        assert_eq!(read.available(count, &plan, NOW), [Bucket::new(1)].into());
+        assert_eq!(read.available(count, &plan, &BTreeSet::new(), NOW), [Bucket::new(1)].into());
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl OutboxStore for MemoryStore {
             let keep = read.leases.get(bucket).and_then(|lease| LeaseWrite::keep(lease, times));
             acquired.note(keep.and_then(|keep| state.write_lease(relay, *bucket, &keep)));
         }
-        acquired.available = &read.available(request.bucket_count, &plan, times.now) - request.busy;
+        acquired.available = read.available(request.bucket_count, &plan, request.busy, times.now);
         for bucket in plan.claim.intersection(request.wanted) {
             let claim = LeaseWrite::claim(read.leases.get(bucket), times);
             acquired.note(state.write_lease(relay, *bucket, &claim));

@@ -36,7 +36,7 @@ impl DynamoDbStore {
         let mut acquired = Acquired {
             standby_rank: plan.standby_rank,
             excess: plan.release.intersection(request.busy).copied().collect(),
-            available: &read.available(request.bucket_count, &plan, times.now) - request.busy,
+            available: read.available(request.bucket_count, &plan, request.busy, times.now),
             error: unreadable(&read),
             ..Acquired::default()
         };

@@ -105,6 +105,8 @@ where
         SdkError::DispatchFailure(failure) if failure.is_user() => {
             (StoreErrorKind::Misconfigured, String::new())
         }
+        // Nobody took the connection: nothing was sent.
+        SdkError::DispatchFailure(_) if was_refused(&error) => (StoreErrorKind::Unavailable, String::new()),
         // A connection that breaks while a request is on it says nothing of what became of the request.
         SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => (unanswered, String::new()),
         SdkError::ServiceError(error) => {
@@ -114,6 +116,14 @@ where
         _ => (unanswered, String::new()),
     };
     StoreError::new(kind, format!("{what} of table {table:?} failed{hint}")).because(error)
+}
+
+/// Whether the address refused the connection, somewhere down the chain of causes.
+fn was_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|error| {
+        matches!(error.kind(), std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::HostUnreachable)
+    })
 }
 
 /// The kinds of DynamoDB's error codes. An unknown code with a server's status may have happened; an unknown code

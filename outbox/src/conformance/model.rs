@@ -42,7 +42,7 @@ impl Model {
         let mut expected = Expected {
             excess: &plan.release & request.busy,
             handed_back: &plan.release - request.busy,
-            available: &read.available(request.bucket_count, &plan, times.now) - request.busy,
+            available: read.available(request.bucket_count, &plan, request.busy, times.now),
             standby_rank: plan.standby_rank,
             ..Expected::default()
         };

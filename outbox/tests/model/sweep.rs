@@ -54,7 +54,8 @@ impl Protocol {
         let times = self.times(state.relays[relay].last_acquired.unwrap());
         let read = self.coordination(state);
         let plan = self.planned_for(relay, &read).plan(self.options.bucket_count, &self.ids[relay], times);
-        let available = read.available(self.options.bucket_count, &plan, times.now);
+        let available =
+            read.available(self.options.bucket_count, &plan, &std::collections::BTreeSet::new(), times.now);
         let waits = self.config.has(Guard::WaitAfterHandBack);
         let is_left = |name| available.contains(&name) && (waits || !plan.release.contains(&name));
         let available = (0..BUCKETS).filter(|bucket| is_left(bucket_of(*bucket)));

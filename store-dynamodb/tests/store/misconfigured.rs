@@ -57,4 +57,7 @@ async fn an_endpoint_that_refuses_connections_is_an_error_in_time() {
     let error = bench.store.pending(&buckets([3]), LIMIT).await.unwrap_err();
     assert!(!error.is_misconfiguration(), "it may come back");
     assert!(started.elapsed() < LIMIT * 2);
+    let error = bench.writer.enqueue(&[bench.message("21")]).await.unwrap_err();
+    let outbox_store_dynamodb::WriteError::Store(error) = error else { panic!("{error}") };
+    assert_eq!(error.kind(), outbox::StoreErrorKind::Unavailable, "nothing was sent: {error:?}");
 }
