@@ -125,13 +125,20 @@ impl DynamoDbStore {
         let put = put.customize().config_override(within(limit)).send().await;
         put.map_err(|error| store_error(&self.options, Effect::Writes, "stopped stamp", error))?;
 
-        self.free_leases(relay, leases, ends.since(self.clock.monotonic())).await?;
-        self.free_strays(relay, ends.since(self.clock.monotonic())).await
+        // A release that fails does not keep a late claim from being found; and what it left owned is found with it.
+        let freed = self.free_leases(relay, leases, ends.since(self.clock.monotonic())).await;
+        let is_clean = self.read_back(relay, ends.since(self.clock.monotonic())).await?;
+        if is_clean { Ok(()) } else { freed }
+    }
+
+    /// Frees whatever lease names the relay.
+    pub(crate) async fn free_strays(&self, relay: &RelayId, limit: Duration) -> Result<(), StoreError> {
+        self.read_back(relay, limit).await.map(drop)
     }
 
     /// Reads the leases and frees those that name the relay, until there are none: one pass finds what a late claim took,
-    /// and each pass gives the next late one a chance to be found.
-    pub(crate) async fn free_strays(&self, relay: &RelayId, limit: Duration) -> Result<(), StoreError> {
+    /// and each pass gives the next late one a chance to be found. Whether a pass found none.
+    async fn read_back(&self, relay: &RelayId, limit: Duration) -> Result<bool, StoreError> {
         let ends = self.clock.monotonic().plus(limit);
         for _ in 0..STOP_PASSES {
             let left = ends.since(self.clock.monotonic());
@@ -144,11 +151,11 @@ impl DynamoDbStore {
                 .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: lease.expires_at? }))
                 .collect();
             if strays.is_empty() {
-                break;
+                return Ok(true);
             }
             self.free_leases(relay, &strays, left).await?;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Extends a lease while it is in use: never backwards, and only one that is still this relay's.

@@ -62,6 +62,20 @@ async fn a_hinted_run_hands_back_what_an_abandoned_claim_takes() {
     assert_eq!(bench.owner(BUCKET).await, None, "nobody could have the bucket until it lapses");
 }
 
+/// A release that fails is made good by the reading back, which is done all the same.
+#[tokio::test]
+async fn a_stop_whose_releases_were_throttled_for_a_while_frees_everything() {
+    let bench = Bench::new().await;
+    let acquired = bench.acquire("a", at(0)).await;
+    assert_eq!(acquired.leases.len(), 8);
+    // Each release and what the SDK makes of its refusal: the first round fails as a whole.
+    bench.wire.fail(Kind::Release, 24, Throttled);
+    bench.store.ownership().unwrap().stop(&relay("a"), &acquired.leases, at(1).now, LIMIT * 3).await.unwrap();
+    let counts = bench.wire.counts();
+    assert_eq!(counts.of(Kind::Release).requests, 24 + 8, "{counts}");
+    assert_eq!(bench.acquire("b", at(2)).await.leases.len(), 8, "a lease was left to lapse");
+}
+
 /// Freed first, the buckets would be kept for a relay that peers still count.
 #[tokio::test]
 async fn a_stop_that_is_cut_short_after_its_stamp_costs_a_lapse_and_no_ghost() {
