@@ -19,6 +19,13 @@ pub trait Publisher: Send + Sync + 'static {
     /// # Cancellation
     /// Not to be cancelled: dropping the future leaves sends under way whose outcome nobody learns.
     fn publish(&self, batch: &[&Message], limit: Duration) -> impl Future<Output = Vec<Outcome>> + Send;
+
+    /// How many sends are under way, or not accounted for yet. Zero whenever no [`publish`](Self::publish) is: whoever
+    /// ends a run may check that it leaves nothing behind which a process could still send after a freeze. A publisher
+    /// that cannot tell says zero.
+    fn in_flight(&self) -> usize {
+        0
+    }
 }
 
 /// What became of one message.
