@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use outbox::{Chain, Continuous, Settings};
 use outbox_functions::start;
+use outbox_publisher_kafka::Connect;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -32,7 +33,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
 
-    let app = start(Settings::from_environment()).await?;
+    let app = start(Settings::from_environment(), Connect::AtOnce).await?;
     let stop = CancellationToken::new();
     let (mut interrupted, mut terminated) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

@@ -2,7 +2,7 @@
 
 use lambda_runtime::{LambdaEvent, service_fn};
 use outbox::Settings;
-use outbox_publisher_kafka::KafkaPublisher;
+use outbox_publisher_kafka::{Connect, KafkaPublisher};
 use outbox_store_dynamodb::DynamoDbStore;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
@@ -14,7 +14,8 @@ use crate::{App, FunctionError, scheduled, start, stream};
 /// # Errors
 /// If the Runtime API cannot be reached.
 pub async fn stream_relay() -> Result<(), lambda_runtime::Error> {
-    let app = prepare().await;
+    // It was started because a message was written: connecting goes on while the event is fetched and read.
+    let app = prepare(Connect::AtOnce).await;
     let app = &app;
     lambda_runtime::run(service_fn(async move |event: LambdaEvent<Value>| stream(ready(app)?, event).await))
         .await
@@ -25,7 +26,8 @@ pub async fn stream_relay() -> Result<(), lambda_runtime::Error> {
 /// # Errors
 /// If the Runtime API cannot be reached.
 pub async fn scheduled_relay() -> Result<(), lambda_runtime::Error> {
-    let app = prepare().await;
+    // Most sweeps find nothing, and a broker has only so many connections to give in a second.
+    let app = prepare(Connect::AtFirstPublish).await;
     let app = &app;
     lambda_runtime::run(service_fn(async move |event: LambdaEvent<Value>| {
         scheduled(ready(app)?, event).await
@@ -37,12 +39,12 @@ type Started = Result<App<DynamoDbStore, KafkaPublisher>, FunctionError>;
 
 /// Starts logging and the function's parts. A start that fails is kept, and answers every invocation: that way its
 /// reason reaches whoever invoked, the error metric and the failure destination, and not the log alone.
-async fn prepare() -> Started {
+async fn prepare(connect: Connect) -> Started {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // The span of an invocation carries its request id; its parents have nothing to add.
     let lines = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
     lines.with_env_filter(filter).init();
-    let started = start(Settings::from_environment()).await;
+    let started = start(Settings::from_environment(), connect).await;
     if let Err(error) = &started {
         tracing::error!(%error, "the function cannot start");
     }

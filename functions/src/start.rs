@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use aws_config::BehaviorVersion;
 use outbox::{Chance, Clock, Relay, Settings, SystemClock};
-use outbox_publisher_kafka::KafkaPublisher;
+use outbox_publisher_kafka::{Connect, KafkaPublisher};
 use outbox_store_dynamodb::{DynamoDbStore, client_timeouts};
 
 use crate::{App, Config, FunctionError, TableIdentity};
 
-/// Makes the function's parts. Connects to nothing: a first request may fail, and then says why.
+/// Makes the function's parts. Waits for no connection: a first request may fail, and then says why. `connect` says
+/// whether brokers are connected to already.
 ///
 /// # Errors
 /// Names the setting that is missing, malformed or unknown.
-pub async fn start(settings: Settings) -> Result<App<DynamoDbStore, KafkaPublisher>, FunctionError> {
+pub async fn start(
+    settings: Settings,
+    connect: Connect,
+) -> Result<App<DynamoDbStore, KafkaPublisher>, FunctionError> {
     let config = Config::from_settings(settings).map_err(|error| FunctionError::misconfigured(&error))?;
     let aws = aws_config::defaults(BehaviorVersion::latest()).timeout_config(client_timeouts()).load().await;
     if aws.region().is_none() {
@@ -31,7 +35,7 @@ pub async fn start(settings: Settings) -> Result<App<DynamoDbStore, KafkaPublish
         Arc::clone(&clock),
         chance.clone(),
     );
-    let publisher = KafkaPublisher::new(config.kafka);
+    let publisher = KafkaPublisher::new(config.kafka, connect, Arc::clone(&clock));
     let publisher = publisher.map_err(|error| FunctionError::misconfigured(&error))?;
     let relay = Relay::new(store, publisher, config.relay, Arc::clone(&clock), chance.clone());
     let relay = relay.map_err(|error| FunctionError::misconfigured(&error))?;

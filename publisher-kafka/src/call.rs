@@ -23,9 +23,11 @@ pub(crate) const UNREACHABLE_AFTER: Duration = Duration::from_secs(5);
 
 /// What of the limit is kept for taking back what was not acknowledged: a quarter, and a second at most.
 const RESERVE: Duration = Duration::from_secs(1);
-/// How long past the limit a call waits for the last reports. A purge is answered within milliseconds, except by a
-/// thread that resolves a name at the time.
+/// How long taking back may last before it is an error. A purge is answered within milliseconds, except by a thread of
+/// the client's that resolves a name at the time.
 const PURGE_BOUND: Duration = Duration::from_secs(2);
+/// How often the log says that it still lasts.
+const SAY_EVERY: Duration = Duration::from_secs(1);
 /// A record that was changing queues while they were purged is caught by the next purge.
 const PURGE_AGAIN: Duration = Duration::from_millis(100);
 /// How many records are handed over before other tasks get their turn.
@@ -117,6 +119,12 @@ impl<'a> Call<'a> {
         self.slots.iter().any(|slot| matches!(slot, Slot::Waiting))
     }
 
+    /// A topic that is to be published to.
+    pub(crate) fn topic(&self) -> &'a str {
+        let waiting = self.slots.iter().position(|slot| matches!(slot, Slot::Waiting));
+        waiting.map_or("", |index| &self.batch[index].topic)
+    }
+
     /// Sends what is left, in order, and waits for every report. If it gives up, records may still be under way:
     /// [`Self::take_back`] is to follow.
     pub(crate) async fn send(&mut self, client: &Client) -> Option<GiveUp> {
@@ -158,7 +166,8 @@ impl<'a> Call<'a> {
             // Listening before asking: room that comes in between is not missed.
             let mut room = pin!(client.context().room.notified());
             room.as_mut().enable();
-            let ticket = Ticket { index, reports: self.tickets.clone() };
+            let (reports, counted) = (self.tickets.clone(), client.in_flight().one());
+            let ticket = Ticket { index, reports, counted };
             match client.send(self.batch[index], ticket) {
                 Ok(()) => {
                     self.slots[index] = Slot::Sent;
@@ -316,13 +325,19 @@ impl<'a> Call<'a> {
     }
 
     /// Takes back what is queued or in flight, and decides what became of it.
+    ///
+    /// Returns when every record is accounted for, however long past the limit that is. A call that left one to the
+    /// client would be followed by the end of the invocation, and that by a freeze: the client could send the record
+    /// after the thaw, minutes later, behind whatever others have published of its key meanwhile. If the client never
+    /// gives it back, the invocation runs into its deadline and the process is killed: a killed process sends nothing.
     pub(crate) async fn take_back(&mut self, client: &Client, reason: GiveUp) {
         let why = self.why(client, reason);
         if reason == GiveUp::Limit {
             self.let_others_finish(client).await;
         }
-        let end = self.started + self.limit + PURGE_BOUND;
-        while self.outstanding > 0 && Instant::now() < end {
+        let began = Instant::now();
+        let mut say_at = began + PURGE_BOUND;
+        while self.outstanding > 0 {
             client.purge();
             let again = tokio::time::Instant::now() + PURGE_AGAIN;
             while self.outstanding > 0 {
@@ -331,12 +346,15 @@ impl<'a> Call<'a> {
                     Ok(None) | Err(_) => break,
                 }
             }
-        }
-        if self.outstanding > 0 {
-            tracing::error!(
-                records = self.outstanding,
-                "the Kafka client did not give records back in time: they may still be sent"
-            );
+            let now = Instant::now();
+            if self.outstanding > 0 && now >= say_at {
+                say_at = now + SAY_EVERY;
+                tracing::error!(
+                    records = self.outstanding,
+                    waited_ms = u64::try_from((now - began).as_millis()).unwrap_or(u64::MAX),
+                    "the Kafka client does not give records back: waiting, because it could still send them"
+                );
+            }
         }
         self.decide(client, reason, &why);
     }
@@ -381,10 +399,8 @@ impl<'a> Call<'a> {
         }
         for index in 0..self.slots.len() {
             match self.slots[index] {
-                // Refused with its batch, and not tried alone.
-                Slot::Sent if self.again.contains(&index) => self.fail_because(index, kind(false), why),
-                // Not given back.
-                Slot::Sent => self.fail_because(index, PublishErrorKind::MayHaveHappened, why),
+                // Refused with its batch, and not tried alone: not stored.
+                Slot::Sent => self.fail_because(index, kind(!self.again.contains(&index)), why),
                 Slot::Waiting => {
                     self.fail_because(index, kind(false), why);
                     not_sent += 1;

@@ -2,18 +2,21 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use outbox::Message;
+use outbox::lease_age::Moment;
+use outbox::{Clock, Message};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer, PurgeConfig, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::Notify;
 
-use crate::config::KafkaConfig;
+use crate::config::{KafkaConfig, PROBE_TIMEOUT};
 use crate::context::{Context, Ticket};
 use crate::error::ClientError;
+use crate::in_flight::InFlight;
 use crate::record::record;
+use crate::trust::{Trust, trust};
 
 /// How long the thread that ends a client waits for its last reports.
 const END_BOUND: Duration = Duration::from_secs(60);
@@ -27,7 +30,12 @@ pub(crate) struct Client {
     /// Whether everything was taken back. Sends hold it for reading: once a purge has begun nothing is sent any more,
     /// or a later record of a key could go while an earlier one was taken back.
     purged: RwLock<bool>,
+    in_flight: InFlight,
+    clock: Arc<dyn Clock>,
+    made: Moment,
     calls: Mutex<Calls>,
+    /// Held by the one call that asks for an answer on behalf of all.
+    proving: tokio::sync::Mutex<()>,
     /// A call has left, or gives up.
     pub(crate) fewer_calls: Notify,
 }
@@ -36,8 +44,19 @@ pub(crate) struct Client {
 struct Calls {
     active: usize,
     giving_up: usize,
-    last_used: Instant,
-    last_used_utc: SystemTime,
+    last_used: Moment,
+    proof: Proof,
+}
+
+/// Whether the client is known to reach a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// It is new, or did so a moment ago.
+    Holds,
+    /// It was unused for a while: it is to be asked.
+    Due,
+    /// It was asked and gave no answer.
+    Failed,
 }
 
 /// Why a record was not handed to the client.
@@ -52,21 +71,26 @@ pub(crate) enum SendError {
 }
 
 impl Client {
-    pub(crate) fn new(config: &KafkaConfig) -> Result<Self, ClientError> {
+    /// Makes a client, which begins to connect at once.
+    pub(crate) fn new(
+        config: &KafkaConfig,
+        clock: Arc<dyn Clock>,
+        in_flight: InFlight,
+    ) -> Result<Self, ClientError> {
         let producer = config
             .client_config()
             .create_with_context(Context::new())
             .map_err(|source| ClientError { servers: config.bootstrap_servers().to_owned(), source })?;
+        let made = Moment::now(clock.as_ref());
         Ok(Self {
             producer: Some(producer),
             id_header: config.message_id_header().to_owned(),
             purged: RwLock::new(false),
-            calls: Mutex::new(Calls {
-                active: 0,
-                giving_up: 0,
-                last_used: Instant::now(),
-                last_used_utc: SystemTime::now(),
-            }),
+            in_flight,
+            clock,
+            made,
+            calls: Mutex::new(Calls { active: 0, giving_up: 0, last_used: made, proof: Proof::Holds }),
+            proving: tokio::sync::Mutex::new(()),
             fewer_calls: Notify::new(),
         })
     }
@@ -114,9 +138,9 @@ impl Client {
         self.producer().client().fatal_error()
     }
 
-    /// How many records are queued, in flight, or not reported yet.
-    pub(crate) fn outstanding(&self) -> i32 {
-        self.producer().in_flight_count()
+    /// The count that each of its records is to be held in.
+    pub(crate) const fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     /// Whether a call that has not given up is still under way.
@@ -125,14 +149,50 @@ impl Client {
         calls.active > calls.giving_up
     }
 
-    /// How long nobody has used it. A freeze may stop the monotonic clock, so the wall clock counts as well.
-    pub(crate) fn idle(&self) -> Duration {
-        let calls = self.calls();
-        if calls.active > 0 {
-            return Duration::ZERO;
+    /// What a further call may think of it.
+    pub(crate) fn trust(&self) -> Trust {
+        self.trust_after(&self.calls())
+    }
+
+    fn trust_after(&self, calls: &Calls) -> Trust {
+        match calls.proof {
+            Proof::Failed => Trust::Gone,
+            Proof::Due => Trust::Unproven,
+            // Calls that are under way prove it, or find out.
+            Proof::Holds if calls.active > 0 => Trust::Sound,
+            Proof::Holds => trust(self.made, calls.last_used, Moment::now(self.clock.as_ref())),
         }
-        let wall = calls.last_used_utc.elapsed().unwrap_or_default();
-        calls.last_used.elapsed().max(wall)
+    }
+
+    /// Whether a broker answers, if that is in doubt; asked once on behalf of all calls that wait. `false`: the client
+    /// is to be replaced. Nothing has been sent with it by then.
+    pub(crate) async fn is_sound(self: &Arc<Self>, topic: &str, limit: Duration) -> bool {
+        let proof = || self.calls().proof;
+        if proof() == Proof::Holds {
+            return true;
+        }
+        let _one = self.proving.lock().await;
+        if proof() == Proof::Due {
+            let answered = self.answers(topic, PROBE_TIMEOUT.min(limit)).await;
+            self.calls().proof = if answered { Proof::Holds } else { Proof::Failed };
+        }
+        proof() == Proof::Holds
+    }
+
+    /// Asks any broker for the leaders of a topic. The answer serves what is published next as well: whatever has moved
+    /// while the process was asleep is known by then.
+    async fn answers(self: &Arc<Self>, topic: &str, timeout: Duration) -> bool {
+        let (client, topic) = (Arc::clone(self), topic.to_owned());
+        let ask = move || client.producer().client().fetch_metadata(Some(&topic), timeout);
+        match tokio::task::spawn_blocking(ask).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => {
+                tracing::info!(%error, "a Kafka client that was unused gave no answer: it is replaced");
+                false
+            }
+            // The runtime is ending.
+            Err(_) => false,
+        }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -148,9 +208,14 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// Counts a call in.
+    /// Counts a call in, as one that [`Client::is_sound`] is to be asked for first.
     pub(crate) fn new(client: Arc<Client>) -> Self {
-        client.calls().active += 1;
+        let mut calls = client.calls();
+        if client.trust_after(&calls) == Trust::Unproven {
+            calls.proof = Proof::Due;
+        }
+        calls.active += 1;
+        drop(calls);
         Self { client, gave_up: false }
     }
 
@@ -173,8 +238,7 @@ impl Drop for Visit {
         let mut calls = self.client.calls();
         calls.active -= 1;
         calls.giving_up -= usize::from(self.gave_up);
-        calls.last_used = Instant::now();
-        calls.last_used_utc = SystemTime::now();
+        calls.last_used = Moment::now(self.client.clock.as_ref());
         drop(calls);
         self.client.fewer_calls.notify_waiters();
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use outbox::settings::{SettingError, Settings, invalid};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
+use crate::error::ClientError;
+
 /// Where the brokers are.
 pub const BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
 /// How the client proves who it is.
@@ -33,14 +35,26 @@ pub const BATCH_BYTES: usize = 128 * 1024;
 pub(crate) const MAX_LIMIT: Duration = Duration::from_mins(4);
 const MESSAGE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long a client may have been unused before it is replaced rather than trusted.
+/// How long a client may have been unused, or its process asleep, before it is replaced rather than trusted.
 ///
 /// A process that was frozen finds its connections dead without a word: load balancers and NAT forget an idle one
-/// after 350 s on AWS, 4 min on Azure. A new connection costs milliseconds, a dead one [`SOCKET_TIMEOUT`].
-pub(crate) const MAX_IDLE: Duration = Duration::from_mins(3);
+/// after 350 s on AWS, 4 min on Azure. The client itself closes connections that were idle that long while it was
+/// awake, so with the time asleep on top none is older than 200 s. A new client costs milliseconds, and two
+/// connections: one process makes them once in 100 s at most, and brokers take 4 a second or more.
+pub(crate) const MAX_IDLE: Duration = Duration::from_secs(100);
 
-/// The longest wait for an answer on a connection. With [`MAX_IDLE`] this is what finds a dead one: short enough to
-/// try again on a new connection within a publish call of a function with the shortest timeout, 10 s.
+/// How long a client is taken to be well without asking. One that was unused for longer is asked for an answer before
+/// it is given a record.
+///
+/// Whatever stranded its connections meanwhile would otherwise cost [`SOCKET_TIMEOUT`], more than a publish of a
+/// function with the shortest timeout, 10 s, can spare. Asking costs one round trip, and no connection.
+pub(crate) const PROVEN_FOR: Duration = Duration::from_secs(2);
+
+/// How long that answer may take: many round trips, and far from what a publish has.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The longest wait for an answer on a connection: what finds one that died while it was in use. Brokers that wait for
+/// all replicas may well need a second or two.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest for TCP, TLS, authentication and the first answer together. Below
@@ -94,6 +108,12 @@ impl KafkaConfig {
     /// The header that carries the message id.
     pub fn message_id_header(&self) -> &str {
         &self.message_id_header
+    }
+
+    /// Whether librdkafka knows every setting, as far as can be told without a client.
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        let checked = self.client_config().create_native_config().map(drop);
+        checked.map_err(|source| ClientError { servers: self.bootstrap_servers.clone(), source })
     }
 
     /// The configuration of the client: what is set here is all that is ever set.

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use outbox::PublishErrorKind;
 
 use crate::error::kind_of;
+use crate::in_flight::Counted;
 
 /// How many of the client's lines are kept, and how much of each.
 const KEPT_LINES: usize = 8;
@@ -26,6 +27,7 @@ pub(crate) struct Ticket {
     /// The message's place in its batch.
     pub(crate) index: usize,
     pub(crate) reports: UnboundedSender<Report>,
+    pub(crate) counted: Counted,
 }
 
 /// What became of one record.
@@ -165,7 +167,9 @@ impl ProducerContext for Context {
             health.misconfigured = None;
             health.progress = Instant::now();
         }
-        let Ticket { index, reports } = *ticket;
+        let Ticket { index, reports, counted } = *ticket;
+        // Before the report: whoever has the last one finds nothing in flight.
+        drop(counted);
         // Nobody listens where a call was cancelled, against its contract.
         let _ = reports.send(Report { index, result });
         self.room.notify_waiters();

@@ -6,7 +6,10 @@
 //! - Messages of one key are sent in the order given. One that cannot go (too large, an invalid topic) is found before
 //!   anything of the batch is sent, and what is behind it in its key waits with it.
 //! - When [`KafkaPublisher::publish`](outbox::Publisher::publish) returns, nothing of the batch is queued or in flight:
-//!   what was not acknowledged in time has been taken back.
+//!   what was not acknowledged in time has been taken back. A client that does not give it back is waited for, past the
+//!   limit, until the process is ended: a frozen process could send it minutes later.
+//! - A process that was frozen needs no luck: a client that was unused for two seconds is asked for an answer before it
+//!   is given a record, and one that gives none in a second, or was unused or asleep for 100 s, is replaced.
 //! - A broker that cannot be reached is an error that names it and quotes the client's own words, well before the limit.
 //!
 //! # What it does not promise
@@ -30,8 +33,10 @@ mod call;
 mod client;
 mod context;
 mod error;
+mod in_flight;
 mod record;
+mod trust;
 
 pub use config::KafkaConfig;
 pub use error::ClientError;
-pub use publisher::KafkaPublisher;
+pub use publisher::{Connect, KafkaPublisher};

@@ -2,6 +2,10 @@
 //! addresses where no broker is.
 
 #[cfg(test)]
+mod connecting;
+#[cfg(test)]
+mod kept;
+#[cfg(test)]
 mod mock;
 #[cfg(test)]
 mod real;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use outbox::{Message, PublishErrorKind};
+use outbox::{Message, PublishErrorKind, Publisher};
 use outbox_local::kafka::Reader;
 use outbox_publisher_kafka::config::{BATCH_BYTES, MAX_RECORD_BYTES};
 use rdkafka::mocking::MockCluster;
@@ -11,8 +11,8 @@ use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey as Api, RDKafkaRespErr as Code};
 
 use crate::support::{
-    PLENTY, assert_all_acknowledged, assert_first_deliveries_in_order, assert_nothing_is_outstanding, chain,
-    failure, kinds, messages, publish, publisher, read,
+    PLENTY, assert_all_acknowledged, assert_first_deliveries_in_order, chain, failure, kinds, messages,
+    publish, publisher, read,
 };
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
@@ -38,7 +38,7 @@ async fn an_outage_longer_than_the_limit_and_then_everything_in_order() {
     for kind in kinds(&outcomes) {
         assert_eq!(kind, Some(PublishErrorKind::MayHaveHappened));
     }
-    assert_nothing_is_outstanding(&publisher).await;
+    assert_eq!(publisher.in_flight(), 0);
 
     cluster.broker_up(1).unwrap();
     assert_all_acknowledged(&publish(&publisher, &batch[50..], PLENTY).await);
@@ -58,7 +58,7 @@ async fn a_broker_that_went_away_is_given_up_before_the_limit() {
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     let text = chain(failure(&outcomes[0]));
     assert!(text.contains("can be reached"), "{text}");
-    assert_nothing_is_outstanding(&publisher).await;
+    assert_eq!(publisher.in_flight(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn a_slow_broker_is_not_waited_for_past_the_limit() {
     for kind in kinds(&outcomes) {
         assert_eq!(kind, Some(PublishErrorKind::MayHaveHappened));
     }
-    assert_nothing_is_outstanding(&publisher).await;
+    assert_eq!(publisher.in_flight(), 0);
     cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
     assert_all_acknowledged(&publish(&publisher, &batch, PLENTY).await);
 }
@@ -120,7 +120,7 @@ async fn a_full_queue_is_waited_for_in_order() {
     // The queue holds 100,000.
     let batch = messages("orders", 130_000, 50);
     assert_all_acknowledged(&publish(&publisher, &batch, PLENTY).await);
-    assert_nothing_is_outstanding(&publisher).await;
+    assert_eq!(publisher.in_flight(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +218,7 @@ async fn a_client_that_fails_for_good_is_replaced() {
         kinds(&outcomes).iter().all(|kind| *kind == Some(PublishErrorKind::MayHaveHappened)),
         "{outcomes:?}"
     );
-    assert_nothing_is_outstanding(&publisher).await;
+    assert_eq!(publisher.in_flight(), 0);
     assert_all_acknowledged(&publish(&publisher, &batch, PLENTY).await);
 }
 

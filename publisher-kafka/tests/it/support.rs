@@ -2,18 +2,26 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use outbox::{Chance, Message, Outcome, PublishError, PublishErrorKind, Publisher, Settings, Ticks};
+use outbox::{
+    Chance, Message, Outcome, PublishError, PublishErrorKind, Publisher, Settings, SystemClock, Ticks,
+};
 use outbox_local::kafka::{Reader, Record};
-use outbox_publisher_kafka::{KafkaConfig, KafkaPublisher};
+use outbox_publisher_kafka::{Connect, KafkaConfig, KafkaPublisher};
 
 /// More than any test needs.
 pub(crate) const PLENTY: Duration = Duration::from_secs(30);
 
 pub(crate) fn publisher(servers: &str) -> KafkaPublisher {
+    publisher_that(Connect::AtOnce, servers)
+}
+
+pub(crate) fn publisher_that(connect: Connect, servers: &str) -> KafkaPublisher {
     let mut settings = Settings::new([("KAFKA_BOOTSTRAP_SERVERS", servers)]);
-    KafkaPublisher::new(KafkaConfig::from_settings(&mut settings).unwrap()).unwrap()
+    let config = KafkaConfig::from_settings(&mut settings).unwrap();
+    KafkaPublisher::new(config, connect, Arc::new(SystemClock::new())).unwrap()
 }
 
 /// Messages over `keys` keys, whose values count from 0 within their key.
@@ -68,15 +76,6 @@ pub(crate) fn chain(error: &PublishError) -> String {
         source = cause.source();
     }
     text
-}
-
-/// A handler that has returned has nothing in flight. The client drops a record just after it has reported it.
-pub(crate) async fn assert_nothing_is_outstanding(publisher: &KafkaPublisher) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while publisher.outstanding() > 0 {
-        assert!(Instant::now() < deadline, "{} records are outstanding", publisher.outstanding());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Reads until `count` different message ids have come, in time.

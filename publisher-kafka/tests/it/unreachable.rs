@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use outbox::PublishErrorKind;
+use outbox::{PublishErrorKind, Publisher};
 
 use crate::support::{chain, failure, messages, publish, publisher};
 
@@ -33,7 +33,7 @@ async fn a_refused_connection_is_named_with_the_clients_own_words() {
             }
             assert!(!text.contains("key-"), "{text}");
         }
-        assert_eq!(publisher.outstanding(), 0);
+        assert_eq!(publisher.in_flight(), 0);
     }
     let start = Instant::now();
     drop(publisher);
