@@ -10,6 +10,7 @@ pub mod functions;
 pub mod guarded;
 pub mod kafka;
 pub mod lambda;
+pub mod link;
 mod ports;
 pub mod schedule;
 pub mod stream;
