@@ -2,6 +2,9 @@
 //!
 //! `{"do": "echo" | "error" | "panic" | "hang" | "exit" | "sleep" | "print", "value": ...}`.
 //!
+//! `{"do": "invoke", "value": n, "type": "Event" | "RequestResponse"}` invokes itself through the AWS SDK, with
+//! n - 1 for n, until n is 0. It prints n and the tracing header that it was given.
+//!
 //! An event with `Records` is a batch of a stream: it prints the sort keys, and reports the record with the sort
 //! key `FAIL` as failed, `FAIL_TIMES` times. A batch with the sort key `HANG` it never answers.
 //!
@@ -12,8 +15,14 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use aws_config::BehaviorVersion;
+use aws_sdk_lambda::Client;
+use aws_sdk_lambda::error::DisplayErrorContext;
+use aws_sdk_lambda::primitives::Blob;
+use aws_sdk_lambda::types::InvocationType;
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -57,7 +66,36 @@ async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
             println!("{}", value.as_str().unwrap_or_default());
             Ok(Value::Null)
         }
+        Some("invoke") => invoke_itself(&event.payload).await,
         other => Err(format!("unknown order {other:?}").into()),
+    }
+}
+
+/// One for the life of the process, as in any function.
+static CLIENT: OnceCell<Client> = OnceCell::const_new();
+
+async fn invoke_itself(payload: &Value) -> Result<Value, Error> {
+    let left = payload["value"].as_u64().unwrap_or(0);
+    println!("chain: {left} {}", std::env::var("_X_AMZN_TRACE_ID").unwrap_or_default());
+    let Some(left) = left.checked_sub(1) else {
+        return Ok(json!({"last": std::process::id()}));
+    };
+    let mut payload = payload.clone();
+    payload["value"] = left.into();
+    let make = async || Client::new(&aws_config::load_defaults(BehaviorVersion::latest()).await);
+    let answer = CLIENT
+        .get_or_init(make)
+        .await
+        .invoke()
+        .function_name(std::env::var("AWS_LAMBDA_FUNCTION_NAME")?)
+        .invocation_type(InvocationType::from(payload["type"].as_str().unwrap_or("Event")))
+        .payload(Blob::new(payload.to_string()))
+        .send()
+        .await
+        .map_err(|error| DisplayErrorContext(error).to_string())?;
+    match answer.payload.as_ref().map(Blob::as_ref) {
+        Some(body) if !body.is_empty() => Ok(serde_json::from_slice(body)?),
+        _ => Ok(json!({"status": answer.status_code})),
     }
 }
 

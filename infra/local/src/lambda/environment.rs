@@ -7,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::body::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
-use uuid::Uuid;
 
 use super::FunctionSpec;
 use super::logs::Log;
@@ -15,6 +14,7 @@ use super::outcome::{Outcome, Phase};
 use super::process::Process;
 use super::runtime_api::{Call, Delivery, RuntimeApi, Verdict};
 use super::table::{ProcessState, ProcessTable};
+use super::trace::Trace;
 
 /// An environment whose process waits for an event. Dropping it kills the process.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ pub(super) enum StartError {
 pub(super) struct Event {
     pub(super) request_id: String,
     pub(super) payload: Bytes,
+    pub(super) trace: Trace,
 }
 
 impl Environment {
@@ -185,17 +186,11 @@ impl Environment {
 
     fn delivery(&self, event: &Event) -> Delivery {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let chance = Uuid::new_v4().simple().to_string();
         Delivery {
             request_id: event.request_id.clone(),
             deadline_ms: (now + self.spec.timeout).as_millis(),
             function_arn: self.spec.arn(),
-            trace_id: format!(
-                "Root=1-{:08x}-{};Parent={};Sampled=0",
-                now.as_secs(),
-                &chance[..24],
-                &chance[16..]
-            ),
+            trace_id: event.trace.header(),
             payload: event.payload.clone(),
         }
     }

@@ -161,6 +161,30 @@ pub enum InvokeError {
         /// The most invocations that may wait.
         limit: usize,
     },
+    /// Every environment is busy, and the event was not to wait for one.
+    #[error("function {function}: throttled, all its environments are busy ({environments})")]
+    Busy {
+        /// The function.
+        function: String,
+        /// The most environments that run at once.
+        environments: usize,
+    },
+    /// The function keeps coming back in one chain of requests, and its loops are to be terminated.
+    #[error("function {function}: a recursive loop, it was in this chain of requests {times} times before")]
+    Recursion {
+        /// The function.
+        function: String,
+        /// How often the chain had come to it before.
+        times: u32,
+    },
+    /// An asynchronous event grew too old before it was run, or would have before its next retry.
+    #[error("function {function}: an asynchronous event is dropped, older than {} ms", age.as_millis())]
+    Expired {
+        /// The function.
+        function: String,
+        /// How old an event may be.
+        age: Duration,
+    },
     /// The event is larger than Lambda takes.
     #[error("function {function}: the event has {size} bytes, the limit is {limit}")]
     TooLarge {
@@ -222,8 +246,12 @@ pub struct Counters {
     pub timeouts: u64,
     /// Attempts whose process ended under them.
     pub crashes: u64,
-    /// Events refused because too many were waiting.
+    /// Events refused because too many were waiting, or because all environments were busy.
     pub throttles: u64,
+    /// Asynchronous events dropped because they were too old for a first attempt or for another one.
+    pub expired_events: u64,
+    /// Invocations dropped because the function had come back too often in one chain of requests.
+    pub recursive_invocations_dropped: u64,
 }
 
 impl Counters {

@@ -5,6 +5,22 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The most that Lambda keeps an asynchronous event, and what it keeps it for if nothing else is said: 6 hours.
+pub(super) const LONGEST_EVENT_AGE: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// The account of every function here, which does not exist.
+pub(super) const ACCOUNT: &str = "000000000000";
+
+/// What happens when a function keeps coming back in one chain of requests, each caused by the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RecursiveLoop {
+    /// It is run all the same.
+    Allow,
+    /// It is run 16 times; a further invocation is dropped.
+    #[default]
+    Terminate,
+}
+
 /// One function, as its template describes it.
 #[derive(Debug, Clone)]
 pub struct FunctionSpec {
@@ -20,12 +36,15 @@ pub struct FunctionSpec {
     pub(super) freeze_when_idle: bool,
     pub(super) async_retries: u32,
     pub(super) async_retry_delay: Duration,
+    pub(super) max_event_age: Duration,
+    pub(super) recursive_loop: RecursiveLoop,
 }
 
 impl FunctionSpec {
     /// A function with Lambda's own limits: 3 s timeout, 10 s for the init phase, 128 MiB (told to the
-    /// function, not enforced), two retries of asynchronous events after 60 s and 120 s; at most 10
-    /// environments and 1,000 waiting invocations; processes are not frozen between invocations.
+    /// function, not enforced), two retries of asynchronous events after 60 s and 120 s, which are dropped
+    /// after 6 hours; loops are terminated; at most 10 environments and 1,000 waiting invocations; processes
+    /// are not frozen between invocations.
     pub fn new(name: impl Into<String>, binary: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -40,6 +59,8 @@ impl FunctionSpec {
             freeze_when_idle: false,
             async_retries: 2,
             async_retry_delay: Duration::from_secs(60),
+            max_event_age: LONGEST_EVENT_AGE,
+            recursive_loop: RecursiveLoop::default(),
         }
     }
 
@@ -119,6 +140,21 @@ impl FunctionSpec {
         self
     }
 
+    /// How old an asynchronous event may be when an attempt at it begins, 6 hours at most. One that has waited
+    /// longer for an environment, or whose next retry would come later, is dropped.
+    #[must_use]
+    pub fn with_max_event_age(mut self, age: Duration) -> Self {
+        self.max_event_age = age.min(LONGEST_EVENT_AGE);
+        self
+    }
+
+    /// What happens when the function keeps coming back in one chain of requests.
+    #[must_use]
+    pub fn with_recursive_loop(mut self, recursive_loop: RecursiveLoop) -> Self {
+        self.recursive_loop = recursive_loop;
+        self
+    }
+
     /// The function's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -136,7 +172,7 @@ impl FunctionSpec {
 
     /// The function's ARN, in an account that does not exist.
     pub fn arn(&self) -> String {
-        format!("arn:aws:lambda:{}:000000000000:function:{}", self.region, self.name)
+        format!("arn:aws:lambda:{}:{ACCOUNT}:function:{}", self.region, self.name)
     }
 
     /// The whole environment of a process: what Lambda sets, then the function's own variables.
