@@ -1,6 +1,7 @@
 //! One function's settings, typed.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,9 +10,12 @@ use serde_json::Value;
 use super::intrinsics::{resolve, text_of};
 use super::{Template, TemplateError};
 use crate::filter::Filter;
-use crate::lambda::FunctionSpec;
+use crate::lambda::{FunctionSpec, RecursiveLoop};
 use crate::schedule::{ScheduleRule, ScheduleSource};
 use crate::stream::StreamMapping;
+
+/// What Lambda keeps an asynchronous event for, in seconds, and the most that can be said.
+const LONGEST_EVENT_AGE: u64 = 21_600;
 
 /// What a template says about a function. What it does not say has Lambda's default.
 #[derive(Debug, Clone)]
@@ -28,6 +32,10 @@ pub struct FunctionTemplate {
     pub reserved_concurrency: Option<usize>,
     /// How often a failed asynchronous event is run again.
     pub async_retries: u32,
+    /// How old an asynchronous event may be when an attempt at it begins.
+    pub max_event_age: Duration,
+    /// What happens when the function keeps coming back in one chain of requests.
+    pub recursive_loop: RecursiveLoop,
     /// The streams that invoke it, by event name.
     pub streams: BTreeMap<String, StreamMapping>,
     /// The schedules that invoke it, by event name.
@@ -42,7 +50,9 @@ impl FunctionTemplate {
             .with_timeout(self.timeout)
             .with_memory_mib(self.memory_mib)
             .with_variables(self.variables.clone())
-            .with_async_retries(self.async_retries, Duration::from_secs(1));
+            .with_async_retries(self.async_retries, Duration::from_secs(1))
+            .with_max_event_age(self.max_event_age)
+            .with_recursive_loop(self.recursive_loop);
         match self.reserved_concurrency {
             Some(environments) => spec.with_reserved_concurrency(environments),
             None => spec,
@@ -59,10 +69,11 @@ pub(super) fn read(template: &Template, logical_id: &str) -> Result<FunctionTemp
     let properties = Reader { template, at: format!("{at}.Properties"), value: &resource["Properties"] };
     let globals =
         Reader { template, at: "Globals.Function".to_owned(), value: &template.root["Globals"]["Function"] };
-    let number = |name: &str, default: u64| {
-        let own = properties.number(name)?;
-        Ok(own.or(globals.number(name)?).unwrap_or(default))
-    };
+    let number = |name: &str| Ok(properties.number(name)?.or(globals.number(name)?));
+    let asynchronous = properties.member("EventInvokeConfig");
+    let asynchronous_of_all = globals.member("EventInvokeConfig");
+    let asynchronous_number =
+        |name: &str| Ok(asynchronous.number(name)?.or(asynchronous_of_all.number(name)?));
 
     let mut variables = globals.variables()?;
     variables.extend(properties.variables()?);
@@ -85,17 +96,29 @@ pub(super) fn read(template: &Template, logical_id: &str) -> Result<FunctionTemp
     }
     Ok(FunctionTemplate {
         logical_id: logical_id.to_owned(),
-        timeout: Duration::from_secs(number("Timeout", 3)?),
-        memory_mib: properties.fitting(number("MemorySize", 128)?, "MemorySize")?,
+        timeout: Duration::from_secs(number("Timeout")?.unwrap_or(3)),
+        memory_mib: properties.fitting(number("MemorySize")?.unwrap_or(128), "MemorySize")?,
         variables,
-        reserved_concurrency: match properties.number("ReservedConcurrentExecutions")? {
+        reserved_concurrency: match number("ReservedConcurrentExecutions")? {
             Some(environments) => Some(properties.fitting(environments, "ReservedConcurrentExecutions")?),
             None => None,
         },
         async_retries: {
-            let config = properties.member("EventInvokeConfig");
-            let retries = config.number("MaximumRetryAttempts")?.unwrap_or(2);
-            config.fitting(retries, "MaximumRetryAttempts")?
+            let retries = asynchronous_number("MaximumRetryAttempts")?.unwrap_or(2);
+            asynchronous.within(retries, "MaximumRetryAttempts", 0..=2, "a number from 0 to 2")?
+        },
+        max_event_age: {
+            let name = "MaximumEventAgeInSeconds";
+            let seconds = asynchronous_number(name)?.unwrap_or(LONGEST_EVENT_AGE);
+            let seconds: u32 =
+                asynchronous.within(seconds, name, 60..=LONGEST_EVENT_AGE, "a number from 60 to 21600")?;
+            Duration::from_secs(seconds.into())
+        },
+        recursive_loop: match properties.text("RecursiveLoop")?.or(globals.text("RecursiveLoop")?).as_deref()
+        {
+            Some("Allow") => RecursiveLoop::Allow,
+            Some("Terminate") | None => RecursiveLoop::Terminate,
+            found => return Err(properties.malformed("RecursiveLoop", found.into(), "Allow or Terminate")),
         },
         streams,
         schedules,
@@ -206,6 +229,20 @@ impl<'a> Reader<'a> {
 
     fn fitting<T: TryFrom<u64>>(&self, number: u64, name: &str) -> Result<T, TemplateError> {
         T::try_from(number).map_err(|_| self.malformed(name, number.into(), "a number of that size"))
+    }
+
+    fn within<T: TryFrom<u64>>(
+        &self,
+        number: u64,
+        name: &str,
+        range: RangeInclusive<u64>,
+        expected: &'static str,
+    ) -> Result<T, TemplateError> {
+        if range.contains(&number) {
+            self.fitting(number, name)
+        } else {
+            Err(self.malformed(name, number.into(), expected))
+        }
     }
 
     fn variables(&self) -> Result<BTreeMap<String, String>, TemplateError> {

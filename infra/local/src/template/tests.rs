@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Template, TemplateError};
+use crate::lambda::RecursiveLoop;
 use crate::schedule::ScheduleSource;
 
 const FIXTURE: &str = r#"
@@ -18,10 +19,12 @@ Parameters:
   Brokers: { Type: String }
   Endpoint: { Type: String, Default: "" }
   Subnets: { Type: CommaDelimitedList, Default: "" }
+  Concurrency: { Type: Number, Default: 0 }
 Conditions:
   HasEndpoint: !Not [!Equals [!Ref Endpoint, ""]]
   InVpc: !Not [!Equals [!Join ["", !Ref Subnets], ""]]
   Both: !And [!Condition HasEndpoint, !Condition InVpc]
+  IsBounded: !Not [!Equals [!Ref Concurrency, 0]]
 Globals:
   Function:
     Timeout: 30
@@ -65,6 +68,12 @@ Resources:
   Plain:
     Type: AWS::Serverless::Function
     Properties: { Timeout: 9 }
+  Recursive:
+    Type: AWS::Serverless::Function
+    Properties:
+      ReservedConcurrentExecutions: !If [IsBounded, !Ref Concurrency, !Ref AWS::NoValue]
+      RecursiveLoop: Allow
+      EventInvokeConfig: { MaximumRetryAttempts: 0, MaximumEventAgeInSeconds: 60 }
 "#;
 
 fn fixture() -> Template {
@@ -113,6 +122,30 @@ fn a_function_is_read_with_globals_and_defaults() {
 }
 
 #[test]
+fn how_a_function_may_be_invoked_is_read() {
+    let plain = with_brokers().function("Plain").unwrap();
+    assert_eq!((plain.reserved_concurrency, plain.recursive_loop), (None, RecursiveLoop::Terminate));
+    assert_eq!((plain.async_retries, plain.max_event_age), (2, Duration::from_secs(6 * 3_600)));
+
+    let recursive = with_brokers().function("Recursive").unwrap();
+    assert_eq!((recursive.reserved_concurrency, recursive.recursive_loop), (None, RecursiveLoop::Allow));
+    assert_eq!((recursive.async_retries, recursive.max_event_age), (0, Duration::from_secs(60)));
+    let bounded = with_brokers().with_parameter("Concurrency", "5").unwrap().function("Recursive").unwrap();
+    assert_eq!(bounded.reserved_concurrency, Some(5));
+
+    // What all functions have in common, and one of them has otherwise.
+    let common = "Function:\n    RecursiveLoop: Allow\n    ReservedConcurrentExecutions: 3\n    EventInvokeConfig:\n      \
+                  MaximumRetryAttempts: 1\n      MaximumEventAgeInSeconds: 90";
+    let template = Template::parse(&FIXTURE.replacen("Function:", common, 1)).unwrap();
+    let template = template.with_parameter("Brokers", "b:9092").unwrap();
+    let plain = template.function("Plain").unwrap();
+    assert_eq!((plain.reserved_concurrency, plain.recursive_loop), (Some(3), RecursiveLoop::Allow));
+    assert_eq!((plain.async_retries, plain.max_event_age), (1, Duration::from_secs(90)));
+    let recursive = template.function("Recursive").unwrap();
+    assert_eq!((recursive.async_retries, recursive.max_event_age), (0, Duration::from_secs(60)));
+}
+
+#[test]
 fn parameters_replace_defaults_and_turn_conditions() {
     let template = with_brokers().with_parameter("TableName", "orders").unwrap();
     let template = template.with_parameter("Endpoint", "http://localhost:8000").unwrap();
@@ -137,11 +170,12 @@ fn what_is_wrong_is_named() {
         TemplateError::Read { .. }
     ));
 
-    let broken = |from: &str, to: &str| {
+    let broken_in = |function: &str, from: &str, to: &str| {
         assert!(FIXTURE.contains(from));
         let template = Template::parse(&FIXTURE.replace(from, to)).unwrap();
-        template.with_parameter("Brokers", "b:1").unwrap().function("Streamed").unwrap_err().to_string()
+        template.with_parameter("Brokers", "b:1").unwrap().function(function).unwrap_err().to_string()
     };
+    let broken = |from: &str, to: &str| broken_in("Streamed", from, to);
     assert_eq!(
         broken("BatchSize: \"50\"", "BatchSize: many"),
         "the template's Resources.Streamed.Properties.Events.Messages.Properties.BatchSize is \"many\", \
@@ -156,6 +190,15 @@ fn what_is_wrong_is_named() {
         broken("[{\"prefix\":\"${Prefix}#\"}]", "{}"),
         "the event filter of Resources.Streamed.Properties.Events.Messages.Properties cannot be used"
     );
+    for (from, to, expected) in [
+        ("RecursiveLoop: Allow", "RecursiveLoop: allow", "is \"allow\", which is not Allow or Terminate"),
+        ("Attempts: 0", "Attempts: 3", "is 3, which is not a number from 0 to 2"),
+        ("InSeconds: 60", "InSeconds: 59", "is 59, which is not a number from 60 to 21600"),
+        ("InSeconds: 60", "InSeconds: 21601", "is 21601, which is not a number from 60 to 21600"),
+    ] {
+        let error = broken_in("Recursive", from, to);
+        assert!(error.ends_with(expected) && error.contains("Resources.Recursive.Properties."), "{error}");
+    }
     assert!(broken("- Pattern:", "- Pttern:").contains("FilterCriteria"));
     assert!(broken("!Ref Table", "!ImportValue Table").contains("uses Fn::ImportValue"));
     assert!(broken("!Condition HasEndpoint", "!Condition Both").contains("free of circles"));
