@@ -1,6 +1,7 @@
 //! The whole of it: database, broker, both functions, and what invokes them.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -11,7 +12,7 @@ use thiserror::Error;
 use crate::dynamodb::{AWS_ENDPOINT_URL_DYNAMODB, Database, DatabaseError, ProbeError};
 use crate::functions::{FunctionBinaries, FunctionsError, Profile};
 use crate::kafka::{Broker, BrokerError, BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, RequireError};
-use crate::lambda::{HostError, LambdaHost};
+use crate::lambda::{AWS_ENDPOINT_URL_LAMBDA, HostError, InvokeApi, LambdaHost};
 use crate::schedule::{ScheduleError, Scheduler};
 use crate::stream::{StreamError, StreamPoller, latest_stream_arn};
 use crate::template::{FunctionTemplate, Template, TemplateError};
@@ -102,6 +103,9 @@ pub enum EnvironmentError {
     /// A function's host.
     #[error("a function could not be hosted")]
     Host(#[from] HostError),
+    /// Lambda's Invoke API.
+    #[error("the Invoke API could not be started")]
+    InvokeApi(#[source] io::Error),
     /// The table's stream.
     #[error("the table's stream cannot be read")]
     Stream(#[from] StreamError),
@@ -116,6 +120,7 @@ pub struct Environment {
     // What invokes goes first, then what is invoked, then what that talks to.
     scheduler: Scheduler,
     poller: StreamPoller,
+    invoke_api: InvokeApi,
     stream_relay: LambdaHost,
     scheduled_relay: LambdaHost,
     broker: Broker,
@@ -141,12 +146,17 @@ impl Environment {
         let stream = latest_stream_arn(&client, &options.table).await?;
 
         let template = template(&options, &broker, &database)?;
+        // Before the functions, whose environment names it.
+        let invoke_api = InvokeApi::start().await.map_err(EnvironmentError::InvokeApi)?;
         let host = |function: &FunctionTemplate, binary| {
             let spec = function
                 .spec(binary)
                 .with_variables(database.environment())
+                .with_variable(AWS_ENDPOINT_URL_LAMBDA, invoke_api.endpoint())
                 .with_freeze_when_idle(options.freeze_when_idle);
-            LambdaHost::start(spec)
+            let host = LambdaHost::start(spec)?;
+            invoke_api.register(&host);
+            Ok::<_, HostError>(host)
         };
         let streaming = template.function(STREAM_RELAY)?;
         let sweeping = template.function(SCHEDULED_RELAY)?;
@@ -158,7 +168,17 @@ impl Environment {
         let poller =
             StreamPoller::start(database.streams_client().await, stream, mapping, stream_relay.clone());
         let scheduler = Scheduler::start(rule, options.sweep_interval, scheduled_relay.clone())?;
-        Ok(Self { scheduler, poller, stream_relay, scheduled_relay, broker, database, client, store_options })
+        Ok(Self {
+            scheduler,
+            poller,
+            invoke_api,
+            stream_relay,
+            scheduled_relay,
+            broker,
+            database,
+            client,
+            store_options,
+        })
     }
 
     /// The database.
@@ -191,6 +211,11 @@ impl Environment {
         &self.scheduled_relay
     }
 
+    /// Where both functions can be invoked, by themselves and by others.
+    pub fn invoke_api(&self) -> &InvokeApi {
+        &self.invoke_api
+    }
+
     /// What reads the stream.
     pub fn poller(&self) -> &StreamPoller {
         &self.poller
@@ -203,13 +228,15 @@ impl Environment {
             ("OUTBOX_TABLE_NAME".to_owned(), self.store_options.table_name().to_owned()),
             ("OUTBOX_BUCKET_COUNT".to_owned(), self.store_options.bucket_count().get().to_string()),
             (KAFKA_BOOTSTRAP_SERVERS.to_owned(), self.broker.bootstrap_servers().to_owned()),
+            (AWS_ENDPOINT_URL_LAMBDA.to_owned(), self.invoke_api.endpoint()),
         ]);
         variables
     }
 
     /// Lets running invocations finish, within a bound, and ends everything.
     pub async fn stop(self) {
-        drop((self.scheduler, self.poller));
+        // A function that would go on in a further invocation is refused and leaves its work to the next sweep.
+        drop((self.scheduler, self.poller, self.invoke_api));
         let idle = async {
             tokio::join!(self.stream_relay.wait_until_idle(), self.scheduled_relay.wait_until_idle())
         };
