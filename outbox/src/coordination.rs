@@ -58,6 +58,12 @@ impl Coordination {
             .collect()
     }
 
+    /// How many relays take part in fair share, `relay` included.
+    pub fn members(&self, relay: &RelayId, times: LeaseTimes) -> usize {
+        let active = self.active(times.now, times.duration);
+        active.len() + usize::from(!active.contains(relay))
+    }
+
     /// What `relay` writes in this round.
     pub fn plan(&self, bucket_count: BucketCount, relay: &RelayId, times: LeaseTimes) -> LeasePlan {
         let state = |lease: &LeaseRecord| LeaseState {

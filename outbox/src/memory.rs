@@ -199,7 +199,11 @@ impl OutboxStore for MemoryStore {
             state.write_heartbeat(&pruned, prune);
         }
         let plan = read.plan(request.bucket_count, relay, times);
-        let mut acquired = Acquired { standby_rank: plan.standby_rank, ..Acquired::default() };
+        let mut acquired = Acquired {
+            standby_rank: plan.standby_rank,
+            members: read.members(relay, times),
+            ..Acquired::default()
+        };
         acquired.excess = plan.release.intersection(request.busy).copied().collect();
         for bucket in plan.release.difference(request.busy) {
             if let Some(expires_at) = read.version(*bucket) {

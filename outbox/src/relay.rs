@@ -13,8 +13,10 @@ mod report;
 mod settle;
 mod sweep;
 mod waiting;
+mod workers;
 
 pub use budget::{Budget, MIN_INVOCATION};
 pub use continuous::Continuous;
 pub use engine::Relay;
 pub use report::{BucketEnd, BucketReport, RunError, RunReport};
+pub use workers::{NoWorkers, Workers, WorkersError};

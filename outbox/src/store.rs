@@ -269,6 +269,10 @@ pub struct Acquired {
     pub refused_writes: u32,
     /// The relay's place among those that have no share; `None` if it has one.
     pub standby_rank: Option<usize>,
+    /// How many relays take part in fair share, this one included
+    /// ([`Coordination::members`](crate::coordination::Coordination::members)); 0: not known, as for a relay whose clock is
+    /// behind.
+    pub members: usize,
 }
 
 /// What to read of a bucket.

@@ -26,6 +26,7 @@ struct Expected {
     handed_back: BTreeSet<Bucket>,
     clock_behind: bool,
     standby_rank: Option<usize>,
+    members: usize,
 }
 
 impl Model {
@@ -44,6 +45,7 @@ impl Model {
             handed_back: &plan.release - request.busy,
             available: read.available(request.bucket_count, &plan, request.busy, times.now),
             standby_rank: plan.standby_rank,
+            members: read.members(relay, times),
             ..Expected::default()
         };
         for bucket in &expected.handed_back {
@@ -173,6 +175,7 @@ impl<H: Harness> Stage<'_, H> {
             &expected.excess,
         )?;
         self.equal(&format!("the standby rank in {who}"), &acquired.standby_rank, &expected.standby_rank)?;
+        self.equal(&format!("the members that {who} counts"), &acquired.members, &expected.members)?;
         // What this very round has handed back is nobody's either: a store may name it or not.
         let but_for_those = |buckets: &BTreeSet<Bucket>| buckets - &expected.handed_back;
         let what = format!("the free buckets that {who} leaves");

@@ -5,25 +5,43 @@ use std::time::Duration;
 
 use crate::{Clock, Monotonic};
 
-/// Kept back for the answer to be sent, and for a step that ends a little after its limit.
+// The reserves. Each step of a run leaves what the steps behind it need, so that a run whose every call takes all of its
+// limit still ends in good order. A round trip to DynamoDB in the same region is a few milliseconds, a cold one (TCP,
+// TLS) some 50 ms, a retry after a lost one as much again behind a pause: half a second is ten times what a round takes,
+// and a step whose reserve is used up is left out, not hurried.
+
+/// Kept back for the answer to reach the Runtime API, and for a step that ends a little after its limit: a call is held
+/// to its limit and a tenth of a second, and there are at most three behind one another.
 const ANSWER: Duration = Duration::from_millis(500);
-/// Kept back for the stopped stamp and the release of leases: two rounds of requests.
+/// Kept back for asking for the sweeps that go on: one request.
+const HAND_ON: Duration = Duration::from_millis(500);
+/// Kept back for the stopped stamp, the release of leases and the read that follows: three rounds of requests.
 const CLOSE: Duration = Duration::from_millis(1500);
-/// Kept back for the deletes of a batch that is being published: without them it would be published again.
+/// Kept back for the deletes of a batch that is being published, twenty requests of 25, side by side, and once more for
+/// those that are throttled: without them it would be published again. A publisher that returns late, because its client
+/// is slow to give records back, takes of this.
 const DELETE: Duration = Duration::from_millis(1500);
-/// The least time in which a publish is worth starting.
+/// The least time in which a publish is worth starting: a connection to a broker, and one round trip with all replicas.
 const PUBLISH: Duration = Duration::from_millis(1000);
-/// The least time in which a fetch is worth starting.
+/// The least time in which a fetch is worth starting: its pages, and the probes of its gaps.
 const FETCH: Duration = Duration::from_millis(1000);
 
-/// The least time for which a batch is started: fetch, publish, delete, close, answer. An invocation that begins with
-/// less does nothing; supported function timeouts start well above it, at 10 s (design.md, section 9).
-pub const MIN_INVOCATION: Duration =
-    FETCH.saturating_add(PUBLISH).saturating_add(DELETE).saturating_add(CLOSE).saturating_add(ANSWER);
+/// The least time for which a batch is started: fetch, publish, delete, close, hand on, answer. An invocation that begins
+/// with less does nothing; supported function timeouts start well above it, at 10 s (design.md, section 9).
+pub const MIN_INVOCATION: Duration = FETCH.saturating_add(PUBLISH).saturating_add(BEHIND_PUBLISH);
+/// What a publish leaves to the steps behind it.
+const BEHIND_PUBLISH: Duration = DELETE.saturating_add(BEHIND_DELETE);
+/// What the deletes leave.
+const BEHIND_DELETE: Duration = CLOSE.saturating_add(BEHIND_CLOSE);
+/// What stop and release leave.
+const BEHIND_CLOSE: Duration = HAND_ON.saturating_add(ANSWER);
 
 /// What one store call may take at most, however much time is left: a store answers in milliseconds or is in trouble, and
 /// one that hangs must not take the run with it.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
+/// What asking for further sweeps may take, however much time is left. Where their service cannot be reached, as from a
+/// VPC without a way to it, this is what every attempt costs.
+const LONGEST_HAND_ON: Duration = Duration::from_secs(1);
 /// What one publish may take in a run that has no deadline: a hung connection would hold a bucket for ever.
 const OPEN_ENDED_PUBLISH: Duration = Duration::from_secs(120);
 
@@ -79,22 +97,27 @@ impl Budget {
 
     /// What a fetch, a probe or an acquisition may take.
     pub fn for_fetch(&self) -> Duration {
-        self.less(PUBLISH + DELETE + CLOSE + ANSWER).min(LONGEST_CALL)
+        self.less(PUBLISH + BEHIND_PUBLISH).min(LONGEST_CALL)
     }
 
     /// What a publish may take.
     pub fn for_publish(&self) -> Duration {
-        if self.remaining().is_none() { OPEN_ENDED_PUBLISH } else { self.less(DELETE + CLOSE + ANSWER) }
+        if self.remaining().is_none() { OPEN_ENDED_PUBLISH } else { self.less(BEHIND_PUBLISH) }
     }
 
     /// What the deletes of a published batch may take.
     pub fn for_delete(&self) -> Duration {
-        self.less(CLOSE + ANSWER).min(LONGEST_CALL)
+        self.less(BEHIND_DELETE).min(LONGEST_CALL)
     }
 
     /// What stop and release may take. Zero: no release, the leases lapse as after a crash.
     pub fn for_close(&self) -> Duration {
-        self.less(ANSWER).min(LONGEST_CALL)
+        self.less(BEHIND_CLOSE).min(LONGEST_CALL)
+    }
+
+    /// What asking for further sweeps may take. Zero: none are, and the schedule goes on.
+    pub fn for_hand_on(&self) -> Duration {
+        self.less(ANSWER).min(LONGEST_HAND_ON)
     }
 
     fn less(&self, reserve: Duration) -> Duration {
@@ -116,12 +139,13 @@ mod tests {
         let clock = Arc::new(TokioClock::starting_at(Ticks::from_raw(639_000_000_000_000_000)));
         let budget = Budget::new(clock.clone(), Duration::from_secs(10));
         assert!(budget.may_start_batch());
-        tokio::time::advance(Duration::from_millis(4500)).await;
+        tokio::time::advance(Duration::from_secs(4)).await;
         assert!(budget.may_start_batch());
         assert!(budget.for_fetch() < budget.for_publish());
         assert!(budget.for_publish() < budget.for_delete());
         assert!(budget.for_delete() < budget.for_close());
         assert!(budget.for_close() < budget.remaining().unwrap());
+        assert!(budget.for_hand_on() > Duration::from_millis(500));
 
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(!budget.may_start_batch(), "a batch would be started that cannot be finished");

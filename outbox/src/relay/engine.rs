@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::{self, Either};
 
 use super::budget::Budget;
 use super::drain::{Memory, Turn, drain, within};
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError, RunReport};
+use super::workers::{NoWorkers, Workers};
 use crate::concurrently::concurrently;
 use crate::lease_age::Moment;
 use crate::publisher::Publisher;
@@ -29,6 +31,8 @@ pub(super) struct Ended<S: OutboxStore> {
     pub(super) acknowledged: u64,
     /// Whether there was something to publish again after the release.
     pub(super) woken: bool,
+    /// Whether its release failed, or nobody knows: the lease may be this relay's still.
+    pub(super) unreleased: bool,
 }
 
 /// How often a bucket is taken again in a row that had a message after its release and, once taken, nothing to publish.
@@ -60,6 +64,7 @@ pub struct Relay<S, P> {
     pub(super) options: RelayOptions,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) chance: Chance,
+    pub(super) workers: Arc<dyn Workers>,
     faulted: AtomicBool,
 }
 
@@ -91,7 +96,14 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
             }
         }
-        Ok(Self { store, publisher, options, clock, chance, faulted: AtomicBool::new(false) })
+        let (workers, faulted) = (Arc::new(NoWorkers), AtomicBool::new(false));
+        Ok(Self { store, publisher, options, clock, chance, workers, faulted })
+    }
+
+    /// The relay, with what starts further sweeps where there is more to do than one can. Without it there are none.
+    #[must_use]
+    pub fn with_workers(self, workers: Arc<dyn Workers>) -> Self {
+        Self { workers, ..self }
     }
 
     /// The relay's options.
@@ -170,6 +182,26 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self.note(report, "stop", stopped);
     }
 
+    /// Asks for further sweeps, within what is left for that.
+    pub(super) async fn start_workers(&self, count: usize, budget: &Budget, report: &mut RunReport) {
+        let limit = budget.for_hand_on();
+        if count == 0 || limit.is_zero() {
+            return;
+        }
+        let start = std::pin::pin!(self.workers.start(count, limit));
+        let started = match future::select(start, self.clock.sleep(limit)).await {
+            Either::Left((started, _)) => started,
+            Either::Right(((), _)) => Err(format!("no answer within {limit:?}").into()),
+        };
+        match started {
+            Ok(()) => report.workers += count,
+            Err(error) => {
+                let error = Chain(error.as_ref());
+                tracing::warn!(count, %error, "further sweeps were not started: what is left waits for the schedule");
+            }
+        }
+    }
+
     /// Gives each bucket its turn, a bounded number at once, and frees each as its own turn ends, unless it is only over
     /// and goes on. `turn`: how long a turn may take, from its start; `None`: until the bucket is empty.
     pub(super) async fn drain_and_release(
@@ -193,11 +225,12 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let turns = concurrently(CONCURRENT_BUCKETS, work.into_iter().map(turn).collect()).await;
         let mut ended = BTreeMap::new();
         for (bucket, turn, released, woken) in turns {
+            let unreleased = released.is_err();
             self.note(report, "release", released);
             let Turn { held, memory, report: turn } = turn;
             let (end, acknowledged) = (turn.end, turn.acknowledged);
             self.turn_ended(bucket, turn, report);
-            ended.insert(bucket, Ended { held, memory, end, acknowledged, woken });
+            ended.insert(bucket, Ended { held, memory, end, acknowledged, woken, unreleased });
         }
         ended
     }

@@ -52,6 +52,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let work =
                 claimed.leases.into_iter().map(|lease| (Held { lease, asked }, Memory::new(&self.store)));
             let ended = self.drain_and_release(id, work.collect(), budget, None, &mut report).await;
+            // A release that was not answered has its reply lost, or was never heard of: the lease would hold up everybody
+            // else until it lapses.
+            strays |= ended.values().any(|ended| ended.unreleased);
             // Taken again also if nothing was found this time: it has arrived since, and its hint has been refused.
             wanted = ended.iter().filter(|(b, ended)| wake_ups.allow(**b, ended)).map(|(b, _)| *b).collect();
         }

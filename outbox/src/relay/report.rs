@@ -19,6 +19,10 @@ pub struct RunReport {
     pub clock_behind: bool,
     /// Conditional writes that were refused.
     pub refused_writes: u32,
+    /// Buckets that a sweep leaves with work in them, and free, because its time is over.
+    pub unfinished: BTreeSet<Bucket>,
+    /// Further sweeps that were asked for, beside this one and to go on after it.
+    pub workers: usize,
 }
 
 /// What was done in one bucket.

@@ -10,6 +10,7 @@ use super::drain::Memory;
 use super::engine::{CONCURRENT_BUCKETS, Ended, Relay, WakeUps};
 use super::held::Held;
 use super::report::{BucketEnd, RunReport};
+use super::workers;
 use crate::concurrently::concurrently;
 use crate::lease_age::Moment;
 use crate::publisher::Publisher;
@@ -18,6 +19,9 @@ use crate::{Bucket, Chain, Clock, Lease, RelayId, RelayOptions, StoreError, Tick
 
 /// The least pause between two acquisitions of one sweep, unless leases are due for renewal.
 const ACQUIRE_PAUSE: Duration = Duration::from_secs(1);
+/// How long sweeps that were asked for have until the one that asked acquires again and hands buckets over: about what a
+/// cold start takes.
+const JOIN_PAUSE: Duration = Duration::from_secs(2);
 
 impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// A sweep: probes every bucket, and where there is work takes part in fair share, drains what it is given, and
@@ -38,6 +42,10 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let leases: Vec<Lease> = sweep.held.values().map(|held| held.lease).collect();
             self.stop(id, &leases, announced, budget, &mut report).await;
         }
+        // After the stop: those that go on find the buckets free, and this relay no member any more.
+        report.unfinished = sweep.backlog;
+        let count = workers::after(self.workers.max(), sweep.members, &report.unfinished, report.deleted());
+        self.start_workers(count, budget, &mut report).await;
         report
     }
 
@@ -67,6 +75,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let acquired_now = sweep.should_acquire(&pending, self.clock.as_ref(), &self.options);
             if acquired_now {
                 self.sweep_acquire(id, sweep, &pending, budget, report).await?;
+                self.spread(sweep, &pending, budget, report).await;
             }
             let work: Vec<(Held, Memory<S>)> =
                 pending.iter().filter_map(|bucket| sweep.begin_turn(*bucket, &self.store)).collect();
@@ -83,7 +92,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             }
             sweep.waits_since = None;
             // Turns are bounded so that one full bucket does not keep the others, or other relays, waiting.
-            let turn = Some(self.options.lease_renew_interval);
+            let turn = Some(sweep.turn(&self.options));
             for (bucket, ended) in self.drain_and_release(id, work, budget, turn, report).await {
                 sweep.end_turn(bucket, ended, acquired_now);
             }
@@ -128,6 +137,28 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         !sweep.woken.is_empty()
     }
 
+    /// Asks for sweeps beside this one, once, when a bucket had more work than a turn: they take their share at this
+    /// relay's next acquisition, which is to be soon.
+    async fn spread(
+        &self,
+        sweep: &mut Sweep<S>,
+        pending: &BTreeSet<Bucket>,
+        budget: &Budget,
+        report: &mut RunReport,
+    ) {
+        let mine = sweep.backlog.iter().filter(|bucket| sweep.held.contains_key(bucket)).count();
+        if mine == 0 || sweep.has_spread {
+            return;
+        }
+        let free = sweep.available.intersection(pending).count();
+        let count = workers::beside(self.workers.max(), sweep.members, mine + free);
+        if count > 0 {
+            sweep.has_spread = true;
+            self.start_workers(count, budget, report).await;
+            sweep.reacquire = true;
+        }
+    }
+
     async fn sweep_acquire(
         &self,
         id: &RelayId,
@@ -147,6 +178,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         report.clock_behind |= acquired.clock_behind;
         self.note_lease_error(report, "acquisition", acquired.error);
         sweep.available = acquired.available;
+        sweep.members = acquired.members;
         sweep.has_share = acquired.standby_rank.is_none() && !acquired.clock_behind;
         sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
         sweep.memory.retain(|bucket, _| sweep.held.contains_key(bucket));
@@ -173,6 +205,12 @@ struct Sweep<S: OutboxStore> {
     /// The latest wall time at which the relay announced itself: a clock that went back announced an earlier one since.
     announced: Option<Ticks>,
     reacquire: bool,
+    /// Buckets with more work than their last turn, or than the time that was left.
+    backlog: BTreeSet<Bucket>,
+    /// How many relays took part in fair share at the last acquisition.
+    members: usize,
+    /// Whether sweeps beside this one have been asked for.
+    has_spread: bool,
 }
 
 impl<S: OutboxStore> Sweep<S> {
@@ -189,6 +227,9 @@ impl<S: OutboxStore> Sweep<S> {
             last_acquired: None,
             announced: None,
             reacquire: false,
+            backlog: BTreeSet::new(),
+            members: 0,
+            has_spread: false,
         }
     }
 
@@ -220,6 +261,15 @@ impl<S: OutboxStore> Sweep<S> {
         (left || acquirable) && now.since(since) <= options.lease_duration + ACQUIRE_PAUSE
     }
 
+    /// How long the next turn may take: with others on their way to take their share, not long.
+    fn turn(&self, options: &RelayOptions) -> Duration {
+        if self.reacquire {
+            options.lease_renew_interval.min(JOIN_PAUSE)
+        } else {
+            options.lease_renew_interval
+        }
+    }
+
     fn begin_turn(&mut self, bucket: Bucket, store: &S) -> Option<(Held, Memory<S>)> {
         let held = *self.held.get(&bucket)?;
         Some((held, self.memory.remove(&bucket).unwrap_or_else(|| Memory::new(store))))
@@ -236,6 +286,10 @@ impl<S: OutboxStore> Sweep<S> {
                 self.held.remove(&bucket);
             }
         }
+        match ended.end {
+            BucketEnd::TurnOver | BucketEnd::OutOfTime => self.backlog.insert(bucket),
+            _ => self.backlog.remove(&bucket),
+        };
         match ended.end {
             BucketEnd::TurnOver => {}
             BucketEnd::Empty | BucketEnd::Waiting if again => {
