@@ -9,6 +9,9 @@ use outbox::{BucketEnd, Budget, Chance, Clock, OutboxStore, Publisher, Relay, Re
 
 use crate::TableIdentity;
 
+/// Lambda's own limit.
+const LONGEST_INVOCATION: Duration = Duration::from_mins(15);
+
 /// The function's parts, over any store and any publisher.
 ///
 /// Lives outside the handler: a client that were dropped with a delivery outstanding would take it back.
@@ -30,7 +33,23 @@ impl<S: OutboxStore, P: Publisher> App<S, P> {
     /// The time this invocation has: its deadline is read here, once, and counted on the monotonic clock from then on.
     pub(crate) fn budget(&self, context: &Context) -> Budget {
         let left = context.deadline.saturating_sub(self.clock.now_utc().unix_millis());
-        Budget::new(Arc::clone(&self.clock), Duration::from_millis(left))
+        // No invocation lasts longer: a clock that is far behind must not make an endless one of it.
+        let left = Duration::from_millis(left).min(LONGEST_INVOCATION);
+        Budget::new(Arc::clone(&self.clock), left)
+    }
+
+    /// Checks what every handler owes to a process that is about to be frozen (invariant 8): nothing is in flight. The
+    /// engine has waited for each of its calls, and the publisher for each of its records; there is no timer and no task
+    /// that a run leaves behind.
+    pub(crate) fn assert_nothing_in_flight(&self) {
+        let records = self.relay.publisher().in_flight();
+        if records > 0 {
+            tracing::error!(
+                records,
+                "a run has ended with records in flight: they may be sent after a freeze"
+            );
+        }
+        debug_assert_eq!(records, 0, "a handler returns with records in flight");
     }
 
     /// One line that says what a run did.
@@ -50,6 +69,8 @@ impl<S: OutboxStore, P: Publisher> App<S, P> {
             buckets_with_waiting_keys = waiting,
             refused_writes = report.refused_writes,
             clock_behind = report.clock_behind,
+            unfinished = report.unfinished.len(),
+            workers = report.workers,
             remaining_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
             "{what}"
         );

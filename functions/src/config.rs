@@ -4,8 +4,14 @@ use outbox::{RelayOptions, SettingError, Settings};
 use outbox_publisher_kafka::KafkaConfig;
 use outbox_store_dynamodb::StoreOptions;
 
+use crate::workers::MAX_WORKERS;
+
 /// The prefix of our own variables: one that no setting has is refused.
 const PREFIX: &str = "OUTBOX_";
+
+/// Enough to halve the time of a backlog twice, few enough for an account with Lambda's smallest limit, 10 at once.
+const DEFAULT_MAX_WORKERS: usize = 4;
+const MOST_WORKERS: usize = 100;
 
 /// All that a function is told.
 #[derive(Clone, Debug)]
@@ -16,6 +22,10 @@ pub struct Config {
     pub store: StoreOptions,
     /// Where the brokers are.
     pub kafka: KafkaConfig,
+    /// How many sweeps may be at work at once; 0: none starts another.
+    pub max_workers: usize,
+    /// This function's name, which Lambda sets; `None`: this is not Lambda.
+    pub function_name: Option<String>,
 }
 
 impl Config {
@@ -28,6 +38,8 @@ impl Config {
             relay: RelayOptions::from_settings(&mut settings)?,
             store: StoreOptions::from_settings(&mut settings)?,
             kafka: KafkaConfig::from_settings(&mut settings)?,
+            max_workers: settings.number_or(MAX_WORKERS, DEFAULT_MAX_WORKERS, 0..=MOST_WORKERS)?,
+            function_name: settings.get("AWS_LAMBDA_FUNCTION_NAME").map(str::to_owned),
         };
         settings.refuse_unknown(PREFIX)?;
         Ok(config)
@@ -57,6 +69,16 @@ mod tests {
         for (missing, _) in REQUIRED {
             let rest: Vec<_> = REQUIRED.into_iter().filter(|(name, _)| *name != missing).collect();
             assert!(read(&rest).unwrap_err().contains(missing));
+        }
+    }
+
+    #[test]
+    fn the_bound_of_workers_is_bounded() {
+        let with = |value| read(&[REQUIRED[0], REQUIRED[1], ("OUTBOX_MAX_WORKERS", value)]);
+        assert_eq!(with("0").unwrap().max_workers, 0);
+        for value in ["101", "-1", "many"] {
+            let error = with(value).unwrap_err();
+            assert!(error.contains("OUTBOX_MAX_WORKERS") && error.contains(value), "{error}");
         }
     }
 

@@ -11,6 +11,7 @@ mod scheduled;
 mod serve;
 mod start;
 mod stream;
+mod workers;
 
 pub use app::App;
 pub use config::Config;
@@ -20,3 +21,4 @@ pub use scheduled::scheduled;
 pub use serve::{scheduled_relay, stream_relay};
 pub use start::start;
 pub use stream::stream;
+pub use workers::LambdaWorkers;

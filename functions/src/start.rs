@@ -7,7 +7,7 @@ use outbox::{Chance, Clock, Relay, Settings, SystemClock};
 use outbox_publisher_kafka::{Connect, KafkaPublisher};
 use outbox_store_dynamodb::{DynamoDbStore, client_timeouts};
 
-use crate::{App, Config, FunctionError, TableIdentity};
+use crate::{App, Config, FunctionError, LambdaWorkers, TableIdentity};
 
 /// Makes the function's parts. Waits for no connection: a first request may fail, and then says why. `connect` says
 /// whether brokers are connected to already.
@@ -38,6 +38,9 @@ pub async fn start(
     let publisher = KafkaPublisher::new(config.kafka, connect, Arc::clone(&clock));
     let publisher = publisher.map_err(|error| FunctionError::misconfigured(&error))?;
     let relay = Relay::new(store, publisher, config.relay, Arc::clone(&clock), chance.clone());
-    let relay = relay.map_err(|error| FunctionError::misconfigured(&error))?;
+    let mut relay = relay.map_err(|error| FunctionError::misconfigured(&error))?;
+    if let Some(function) = config.function_name {
+        relay = relay.with_workers(Arc::new(LambdaWorkers::new(&aws, function, config.max_workers)));
+    }
     Ok(App { relay, name, table, clock, chance })
 }

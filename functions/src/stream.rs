@@ -24,6 +24,7 @@ pub async fn stream<S: OutboxStore, P: Publisher>(
         let id = app.relay_id("stream");
         let report = app.relay.hinted(&id, &hints.buckets, &budget).await;
         app.log_run("hinted run ended", &id, &report, &budget);
+        app.assert_nothing_in_flight();
         if let Some(error) = report.misconfiguration() {
             return Err(FunctionError::misconfigured(error));
         }
