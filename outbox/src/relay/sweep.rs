@@ -182,6 +182,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         sweep.has_share = acquired.standby_rank.is_none() && !acquired.clock_behind;
         sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
         sweep.memory.retain(|bucket, _| sweep.held.contains_key(bucket));
+        // What was handed over is another's to finish.
+        sweep.backlog.retain(|bucket| sweep.held.contains_key(bucket));
         Ok(())
     }
 }

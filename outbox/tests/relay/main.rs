@@ -7,6 +7,7 @@
     reason = "a test states what must hold by panicking when it does not"
 )]
 
+mod budget;
 mod capabilities;
 mod continuous;
 mod hinted;
@@ -15,3 +16,4 @@ mod retries;
 mod skew;
 mod support;
 mod sweep;
+mod workers;

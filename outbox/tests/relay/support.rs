@@ -1,12 +1,14 @@
 //! A bench for the engine: virtual time, a store with hooks, a publisher that does as it is told.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use outbox::memory::MemoryStore;
 use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
+use outbox::relay::{Workers, WorkersError};
 use outbox::store::{
     AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims,
 };
@@ -201,9 +203,41 @@ pub(crate) fn failed(kind: PublishErrorKind) -> Outcome {
     Outcome::Failed(PublishError::new(kind, "told to fail"))
 }
 
+type Start = Box<dyn Fn(usize) + Send + Sync>;
+
+/// Notes how many further sweeps were asked for, and starts what it is told to.
+pub(crate) struct FakeWorkers {
+    max: AtomicUsize,
+    asked: Mutex<Vec<usize>>,
+    start: Mutex<Start>,
+    hangs: AtomicBool,
+}
+
+impl std::fmt::Debug for FakeWorkers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeWorkers").finish_non_exhaustive()
+    }
+}
+
+impl Workers for FakeWorkers {
+    fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, count: usize, _: Duration) -> BoxFuture<'_, Result<(), WorkersError>> {
+        self.asked.lock().unwrap().push(count);
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        (self.start.lock().unwrap())(count);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
 pub(crate) struct Bench {
     pub(crate) store: Hooked,
     pub(crate) publisher: Fake,
+    pub(crate) workers: Arc<FakeWorkers>,
     pub(crate) clock: Arc<TokioClock>,
     pub(crate) relay: Arc<Relay<Hooked, Fake>>,
     chance: Chance,
@@ -229,7 +263,30 @@ impl Bench {
         let clock = Arc::new(TokioClock::starting_at(START));
         let chance = Chance::seeded(7);
         let relay = Relay::new(store.clone(), publisher.clone(), options, clock.clone(), chance.clone());
-        Self { store, publisher, clock, relay: Arc::new(relay.unwrap()), chance }
+        let workers = Arc::new(FakeWorkers {
+            max: AtomicUsize::new(0),
+            asked: Mutex::default(),
+            start: Mutex::new(Box::new(|_| {})),
+            hangs: AtomicBool::new(false),
+        });
+        let relay = Arc::new(relay.unwrap().with_workers(workers.clone()));
+        Self { store, publisher, workers, clock, relay, chance }
+    }
+
+    /// Lets sweeps ask for others, `max` at once; `start` is called with how many.
+    pub(crate) fn allow_workers(&self, max: usize, start: impl Fn(usize) + Send + Sync + 'static) {
+        self.workers.max.store(max, Ordering::Relaxed);
+        *self.workers.start.lock().unwrap() = Box::new(start);
+    }
+
+    /// Whoever is asked for further sweeps does not answer.
+    pub(crate) fn workers_hang(&self) {
+        self.workers.hangs.store(true, Ordering::Relaxed);
+    }
+
+    /// How many further sweeps were asked for, each time.
+    pub(crate) fn asked(&self) -> Vec<usize> {
+        self.workers.asked.lock().unwrap().clone()
     }
 
     /// Enqueues a message and returns its id. Keys "0" to "9" and so on decide the bucket.
