@@ -30,6 +30,8 @@ const TABLE: &str = "orders";
 const TOPIC: &str = "order-events";
 const CUSTOMERS: usize = 20;
 const ORDERS_EACH: usize = 10;
+/// What one bucket takes some ten invocations for, at one message a batch.
+const BACKLOG: usize = 3_000;
 /// From the last commit to the last record read. Cold starts included.
 const DELIVERY_BOUND: Duration = Duration::from_secs(60);
 /// The schedule's shortest interval is a minute.
@@ -48,7 +50,7 @@ async fn messages_reach_the_broker_from_a_stack_deployed_onto_ministack() {
 
     let ministack = MiniStack::start().await;
     // First only the stream can deliver: the schedule is a day away.
-    deploy(&ministack, &broker, "rate(1 day)").await;
+    deploy(&ministack, &broker, &[("ScheduleExpression", "rate(1 day)")]).await;
 
     let database = Database::start(Some(ministack.url().to_owned())).await.unwrap();
     let client = database.client().await;
@@ -66,22 +68,33 @@ async fn messages_reach_the_broker_from_a_stack_deployed_onto_ministack() {
 
     // Then only the schedule can.
     ministack.switch_streams_off().await;
-    deploy(&ministack, &broker, "rate(1 minute)").await;
+    deploy(&ministack, &broker, &[("ScheduleExpression", "rate(1 minute)")]).await;
     let message = Message::new(MessageIds::from_system().next_id(), TOPIC).with_value("swept");
     Writer::new(client.clone(), options.clone()).enqueue(std::slice::from_ref(&message)).await.unwrap();
     let records = read(&reader, 1, SWEEP_BOUND).await;
     compare(&records, &[message]);
     wait_until_outbox_is_empty(&client, &options).await;
     assert!(reader.rest().await.unwrap().is_empty(), "nothing is published twice");
+
+    // And a backlog that takes many sweeps, of 4 s each with a timeout of 10 s, is gone on with at once: by the schedule
+    // alone it would take minutes.
+    let slow =
+        [("ScheduleExpression", "rate(1 minute)"), ("FunctionTimeoutSeconds", "10"), ("BatchSize", "1")];
+    deploy(&ministack, &broker, &slow).await;
+    let backlog = enqueue_backlog(&client, &options).await;
+    let records = read(&reader, backlog.len(), SWEEP_BOUND).await;
+    compare(&records, &backlog);
+    wait_until_outbox_is_empty(&client, &options).await;
 }
 
-async fn deploy(ministack: &MiniStack, broker: &Broker, schedule: &str) {
-    let parameters = [
+async fn deploy(ministack: &MiniStack, broker: &Broker, others: &[(&str, &str)]) {
+    let mut parameters = vec![
         ("TableName", TABLE),
         ("KafkaBootstrapServers", broker.bootstrap_servers()),
         ("DynamoDbEndpoint", ministack.url()),
-        ("ScheduleExpression", schedule),
+        ("LambdaEndpoint", ministack.url()),
     ];
+    parameters.extend(others);
     ministack.deploy("outbox-deploy-test", &parameters).await;
 }
 
@@ -135,6 +148,17 @@ async fn enqueue_oddities(client: &Client, options: &StoreOptions) -> Vec<Messag
     ];
     Writer::new(client.clone(), options.clone()).enqueue(&messages).await.unwrap();
     messages
+}
+
+/// Messages of one key, and so of one bucket, which one relay at a time works on.
+async fn enqueue_backlog(client: &Client, options: &StoreOptions) -> Vec<Message> {
+    let (writer, ids) = (Writer::new(client.clone(), options.clone()), MessageIds::from_system());
+    let message = |n: usize| Message::new(ids.next_id(), TOPIC).with_key("backlog").with_value(n.to_string());
+    let backlog: Vec<Message> = (0..BACKLOG).map(message).collect();
+    for messages in backlog.chunks(100) {
+        writer.enqueue(messages).await.unwrap();
+    }
+    backlog
 }
 
 /// The next records of the topic, as many as there should be.
