@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests state what must hold by panicking")]
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outbox_local::kafka::{Broker, BrokerError, BrokerOptions, Reader, Record};
@@ -89,6 +92,54 @@ async fn a_broker_comes_back_on_its_port_with_its_data() {
     assert_eq!(broker.bootstrap_servers(), address);
     assert_eq!(next(&reader).await.value.as_deref(), Some(b"after a stop".as_slice()));
     assert_eq!(next(&reader).await.value.as_deref(), Some(b"after a kill".as_slice()));
+}
+
+/// What the broker acknowledged before it was killed is in its files, or at least in the system's.
+#[tokio::test]
+async fn acknowledged_records_survive_kills_under_load() {
+    let Some(broker) = started_here().await else {
+        return;
+    };
+    broker.create_topic("orders", 3).await.unwrap();
+    let producer = producer(&broker);
+    let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = (0..4).map(|part| {
+        let (producer, acknowledged, stop) = (producer.clone(), Arc::clone(&acknowledged), Arc::clone(&stop));
+        tokio::spawn(async move {
+            for number in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                let value = format!("{part}-{number}");
+                if send(&producer, "orders", &value).await.is_ok() {
+                    acknowledged.lock().unwrap().insert(value);
+                }
+            }
+        })
+    });
+    let load: Vec<_> = load.collect();
+    for round in 1..=3 {
+        let before = acknowledged.lock().unwrap().len();
+        let start = Instant::now();
+        while acknowledged.lock().unwrap().len() < before + 200 {
+            assert!(start.elapsed() < BOUND, "round {round}: no load");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        broker.kill().await.unwrap();
+        broker.restart().await.unwrap();
+    }
+    stop.store(true, Ordering::SeqCst);
+    for part in load {
+        part.await.unwrap();
+    }
+
+    let reader = Reader::open(broker.bootstrap_servers(), "orders").await.unwrap();
+    let values = reader.rest().await.unwrap().into_iter().map(|record| record.value.unwrap());
+    let found: BTreeSet<_> = values.map(|value| String::from_utf8(value).unwrap()).collect();
+    let acknowledged = acknowledged.lock().unwrap();
+    println!("{} acknowledged, {} found after three kills", acknowledged.len(), found.len());
+    assert_eq!(acknowledged.difference(&found).count(), 0);
 }
 
 #[tokio::test]

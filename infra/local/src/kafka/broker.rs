@@ -1,6 +1,7 @@
 //! The broker that was taken, whichever it is.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
@@ -12,6 +13,7 @@ use super::jars::kafka_version;
 use super::mock::Mock;
 use super::options::{BrokerOptions, Require};
 use super::server::{Server, find_parts};
+use crate::link::Link;
 
 /// Which broker it is. `Display` is one line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,7 @@ impl fmt::Display for Kind {
 pub struct Broker {
     kind: Kind,
     address: String,
+    link: Option<(String, Arc<Link>)>,
     inner: Inner,
 }
 
@@ -77,32 +80,48 @@ impl Broker {
     /// Dropping the future ends what was started so far.
     pub async fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
         if let Some(servers) = &options.bootstrap_servers {
-            await_external(servers, options.external_bound).await?;
             let kind = Kind::External { servers: servers.clone() };
-            return Ok(Self { kind, address: servers.clone(), inner: Inner::External });
+            refuse_link(&options, &kind)?;
+            await_external(servers, options.external_bound).await?;
+            return Ok(Self { kind, address: servers.clone(), link: None, inner: Inner::External });
         }
         match (find_parts(&options).await, options.require) {
             (Ok((java, jars)), _) => {
-                let server = Server::start(java, jars, options.start_bound).await?;
+                let server = Server::start(java, jars, &options).await?;
                 let kind = Kind::Started { version: kafka_version().to_owned() };
                 Ok(Self {
                     kind,
                     address: server.address().to_owned(),
+                    link: server.link().map(|link| (link.address().to_string(), Arc::clone(link))),
                     inner: Inner::Started(Mutex::new(server)),
                 })
             }
             (Err(why), Require::Real) => Err(BrokerError::NotReal(why)),
             (Err(why), Require::Any) => {
-                let mock = Mock::start().await?;
                 let kind = Kind::Mock { why: why.to_string() };
-                Ok(Self { kind, address: mock.address().to_owned(), inner: Inner::Mock(mock) })
+                refuse_link(&options, &kind)?;
+                let mock = Mock::start().await?;
+                Ok(Self { kind, address: mock.address().to_owned(), link: None, inner: Inner::Mock(mock) })
             }
         }
     }
 
-    /// What clients put into `bootstrap.servers`. The same before and after a restart.
+    /// What clients put into `bootstrap.servers`. The same before and after a restart, and never through the link.
     pub fn bootstrap_servers(&self) -> &str {
         &self.address
+    }
+
+    /// What clients behind the link put into `bootstrap.servers`; `None` without [`BrokerOptions::behind_link`].
+    ///
+    /// All their traffic goes through [`link`](Self::link), since that is the address the broker gives them. The same
+    /// before and after a restart. While the broker is stopped, the link accepts connections and resets them.
+    pub fn linked_servers(&self) -> Option<&str> {
+        self.link.as_ref().map(|(address, _)| address.as_str())
+    }
+
+    /// The network between the broker and the clients of [`linked_servers`](Self::linked_servers).
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_ref().map(|(_, link)| &**link)
     }
 
     /// Which broker was taken, and why no better one.
@@ -164,6 +183,13 @@ impl Broker {
     }
 }
 
+fn refuse_link(options: &BrokerOptions, kind: &Kind) -> Result<(), BrokerError> {
+    match options.behind_link {
+        true => Err(BrokerError::NoLink { kind: kind.to_string() }),
+        false => Ok(()),
+    }
+}
+
 async fn await_external(servers: &str, bound: Duration) -> Result<(), BrokerError> {
     let probe = Probe::new(servers)?;
     let deadline = Instant::now() + bound;
@@ -177,5 +203,19 @@ async fn await_external(servers: &str, bound: Duration) -> Result<(), BrokerErro
             Ok(()) => return Ok(()),
             Err(error) => last = Some(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_broker_of_our_own_can_be_behind_a_link() {
+        let kind = Kind::Mock { why: "there is no Java".to_owned() };
+        refuse_link(&BrokerOptions::default(), &kind).unwrap();
+        let options = BrokerOptions { behind_link: true, ..BrokerOptions::default() };
+        let error = refuse_link(&options, &kind).unwrap_err().to_string();
+        assert!(error.contains("mock") && error.contains("there is no Java"), "{error}");
     }
 }

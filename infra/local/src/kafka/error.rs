@@ -112,6 +112,12 @@ pub enum BrokerError {
         /// Which broker it is.
         kind: String,
     },
+    /// A link was asked for in front of a broker that advertises its own address.
+    #[error("this broker cannot be put behind a link, only a real one that is started here: {kind}")]
+    NoLink {
+        /// Which broker it is.
+        kind: String,
+    },
     /// A client of the broker.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -26,6 +26,9 @@ pub struct BrokerOptions {
     pub bootstrap_servers: Option<String>,
     /// How real the broker must be.
     pub require: Require,
+    /// Whether the broker also listens behind a [`Link`](crate::link::Link), for clients whose network is to be
+    /// broken: [`Broker::linked_servers`](super::Broker::linked_servers). Only one started here can.
+    pub behind_link: bool,
     /// The longest a broker may take from its start to its first answer.
     pub start_bound: Duration,
     /// The longest that an external broker may take to answer.
@@ -39,6 +42,7 @@ impl Default for BrokerOptions {
         Self {
             bootstrap_servers: None,
             require: Require::Any,
+            behind_link: false,
             start_bound: Duration::from_secs(60),
             external_bound: Duration::from_secs(15),
             download_bound: Duration::from_secs(600),

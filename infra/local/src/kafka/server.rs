@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -16,6 +18,7 @@ use super::java;
 use super::options::BrokerOptions;
 use super::{Unavailable, client};
 use crate::guarded::{self, Guarded};
+use crate::link::Link;
 use crate::ports::free_port;
 
 /// A cluster of one that never meets another needs no cluster id of its own.
@@ -52,6 +55,8 @@ pub(super) struct Server {
     java: PathBuf,
     jars: Jars,
     address: String,
+    /// In front of a listener of its own, whose clients are told to use the link. It outlives stops and kills.
+    link: Option<Arc<Link>>,
     bound: Duration,
     /// Before `directory`: the process ends before its data goes.
     process: Option<Guarded>,
@@ -67,16 +72,21 @@ pub(super) async fn find_parts(options: &BrokerOptions) -> Result<(PathBuf, Jars
 
 impl Server {
     /// Formats a data directory and starts a broker on it; returns once the broker answers.
-    pub(super) async fn start(java: PathBuf, jars: Jars, bound: Duration) -> Result<Self, BrokerError> {
+    pub(super) async fn start(
+        java: PathBuf,
+        jars: Jars,
+        options: &BrokerOptions,
+    ) -> Result<Self, BrokerError> {
         let directory = tempfile::Builder::new()
             .prefix("outbox-kafka-")
             .tempdir()
             .map_err(BrokerError::io("create a directory"))?;
-        let mut server = Self { java, jars, address: String::new(), bound, process: None, directory };
+        let (bound, address) = (options.start_bound, String::new());
+        let mut server = Self { java, jars, address, link: None, bound, process: None, directory };
         server.write("log4j2.properties", LOG4J)?;
         let mut attempt = 1;
         loop {
-            server.configure()?;
+            server.configure(options.behind_link)?;
             // The ports are not part of what is formatted: once is enough.
             if attempt == 1 {
                 server.format().await?;
@@ -93,6 +103,10 @@ impl Server {
 
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    pub(super) fn link(&self) -> Option<&Arc<Link>> {
+        self.link.as_ref()
     }
 
     /// Starts the stopped broker again, on its port and its data.
@@ -139,14 +153,17 @@ impl Server {
         std::fs::write(self.path(name), content).map_err(BrokerError::io("write a file"))
     }
 
-    fn configure(&mut self) -> Result<(), BrokerError> {
-        let (broker, controller) = (free_port(), free_port());
-        let (broker, controller) = (
-            broker.map_err(BrokerError::io("find a port"))?,
-            controller.map_err(BrokerError::io("find a port"))?,
-        );
+    fn configure(&mut self, behind_link: bool) -> Result<(), BrokerError> {
+        let port = || free_port().map_err(BrokerError::io("find a port"));
+        let (broker, controller) = (port()?, port()?);
         self.address = format!("127.0.0.1:{broker}");
-        self.write("server.properties", &properties(broker, controller, &self.path("data")))
+        self.link = None;
+        if behind_link {
+            let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port()?)));
+            self.link = Some(Arc::new(link.map_err(BrokerError::io("start a link"))?));
+        }
+        let properties = properties(broker, controller, self.link.as_deref(), &self.path("data"));
+        self.write("server.properties", &properties)
     }
 
     fn java(&self, class: &str, log: &str) -> Result<Command, BrokerError> {
@@ -199,17 +216,26 @@ impl Server {
 }
 
 /// Among them a short session: a broker that was killed may register again only when its old session has ended.
-fn properties(broker: u16, controller: u16, data: &Path) -> String {
+fn properties(broker: u16, controller: u16, link: Option<&Link>, data: &Path) -> String {
+    // A client is told the address that belongs to the listener it asks.
+    let (listener, advertised, protocol) = match link {
+        Some(link) => (
+            format!(",LINKED://{}", link.target()),
+            format!(",LINKED://{}", link.address()),
+            ",LINKED:PLAINTEXT",
+        ),
+        None => (String::new(), String::new(), ""),
+    };
     format!(
         "\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}{listener}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}{advertised}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocol}
 log.dirs={data}
 auto.create.topics.enable=true
 num.partitions=6
@@ -270,11 +296,14 @@ mod tests {
 
     #[test]
     fn everything_listens_on_the_loopback_address() {
-        let text = properties(1, 2, Path::new("/data"));
-        let lines: Vec<_> = text.lines().filter(|line| line.contains("://")).collect();
-        assert_eq!(lines.len(), 2, "listeners and advertised.listeners: {text}");
-        for line in lines {
-            assert!(line.split(',').all(|listener| listener.contains("://127.0.0.1:")), "{line}");
+        let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 3))).unwrap();
+        for (link, listeners) in [(None, 3), (Some(&link), 5)] {
+            let text = properties(1, 2, link, Path::new("/data"));
+            let lines: Vec<_> = text.lines().filter(|line| line.contains("://")).collect();
+            assert_eq!(lines.len(), 2, "listeners and advertised.listeners: {text}");
+            let all: Vec<_> = lines.iter().flat_map(|line| line.split(',')).collect();
+            assert_eq!(all.len(), listeners, "{text}");
+            assert!(all.iter().all(|listener| listener.contains("://127.0.0.1:")), "{text}");
         }
     }
 }
