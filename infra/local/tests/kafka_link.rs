@@ -17,12 +17,11 @@ const BROKEN_BOUND: Duration = Duration::from_millis(1_500);
 async fn started_here() -> Option<Broker> {
     let options = BrokerOptions { bootstrap_servers: None, ..BrokerOptions::from_env().unwrap() };
     match Broker::start(BrokerOptions { behind_link: true, ..options }).await {
-        Ok(broker) => Some(broker),
         Err(BrokerError::NoLink { kind }) => {
             println!("skipped: {kind}");
             None
         }
-        Err(error) => panic!("{error:?}"),
+        started => Some(started.unwrap()),
     }
 }
 
