@@ -13,5 +13,6 @@ pub mod lambda;
 pub mod link;
 mod ports;
 pub mod schedule;
+pub mod shop;
 pub mod stream;
 pub mod template;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::verdict::Verdict;
 use crate::dynamodb::Usage;
 use crate::lambda::Counters;
+use crate::shop::{Verdict, milliseconds, seconds, thousands};
 
 /// A finished run. `Display` is the report that a person reads.
 #[derive(Debug, Clone)]
@@ -139,29 +139,8 @@ fn function(counters: &Counters) -> String {
     text
 }
 
-/// 1234567 as `1,234,567`.
-fn thousands(number: impl fmt::Display) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn units(units: f64) -> String {
     thousands(format!("{units:.0}"))
-}
-
-fn seconds(duration: Duration) -> String {
-    format!("{:.1} s", duration.as_secs_f64())
-}
-
-fn milliseconds(duration: Duration) -> String {
-    format!("{} ms", thousands(duration.as_millis()))
 }
 
 #[cfg(test)]
@@ -169,8 +148,8 @@ mod tests {
     use outbox::MessageId;
     use uuid::Uuid;
 
-    use super::super::verdict::{Latency, OutOfOrder};
     use super::*;
+    use crate::shop::{Latency, OutOfOrder};
 
     fn report() -> Report {
         let ms = Duration::from_millis;
@@ -210,8 +189,9 @@ mod tests {
 
     #[test]
     fn whatever_is_wrong_fails_the_run_and_is_named() {
-        let lost = Verdict { lost: vec![MessageId::from_uuid(Uuid::nil())], ..report().verdict };
-        let late = OutOfOrder { customer: 3, earlier: 9, later: 8 };
+        let id = MessageId::from_uuid(Uuid::nil());
+        let lost = Verdict { lost: vec![id], ..report().verdict };
+        let late = OutOfOrder { customer: 3, earlier: 9, later: 8, message: id };
         let disorder = Verdict { out_of_order: vec![late], ..report().verdict };
         for (bad, expected) in [
             (Report { verdict: lost, ..report() }, "lost                  1"),
@@ -237,12 +217,5 @@ mod tests {
     #[test]
     fn what_is_not_measured_says_so() {
         assert!(Report { usage: None, ..report() }.to_string().contains("not measured"));
-    }
-
-    #[test]
-    fn thousands_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(thousands(number), text);
-        }
     }
 }

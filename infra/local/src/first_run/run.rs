@@ -1,24 +1,18 @@
 //! One run, from the first order to the report.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use outbox::MessageId;
 use outbox_store_dynamodb::Writer;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::orders::{OrderError, Shop};
-use super::outbox_left;
 use super::report::Report;
-use super::verdict::{Delivery, PlacedOrder, judge};
 use crate::environment::{Environment, EnvironmentError, EnvironmentOptions};
-use crate::kafka::{ClientError, Reader, Record};
+use crate::kafka::ClientError;
+use crate::shop::{Books, Load, OrderError, Readers, Shop, outbox_left};
 
-/// The functions' default for `OUTBOX_MESSAGE_ID_HEADER`.
-const ID_HEADER: &str = "x-outbox-message-id";
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What to place, where. [`Default`] is the run that the README promises.
@@ -85,6 +79,17 @@ pub struct Progress {
     pub orders: u32,
 }
 
+impl Progress {
+    fn of(books: &Books, orders: u32) -> Self {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { placed: count(books.placed()), arrived: count(books.arrived()), orders }
+    }
+
+    fn is_complete(self) -> bool {
+        self.arrived >= self.orders
+    }
+}
+
 /// Watches a run, and may interfere with it.
 pub trait Observer {
     /// Everything is up; no order is placed yet.
@@ -141,84 +146,39 @@ pub async fn run(options: RunOptions, observer: &mut dyn Observer) -> Result<Rep
     report
 }
 
-/// What has come of the orders so far.
-struct Books {
-    placed: Vec<PlacedOrder>,
-    deliveries: Vec<Delivery>,
-    arrived: HashSet<MessageId>,
-    /// Committed, and not arrived yet.
-    waiting: HashSet<MessageId>,
-    last_arrival: Instant,
-    orders: u32,
-}
-
-impl Books {
-    fn place(&mut self, order: PlacedOrder) {
-        // The consumer may have it before the writer has heard of its own commit.
-        if !self.arrived.contains(&order.message) {
-            self.waiting.insert(order.message);
-        }
-        self.placed.push(order);
-    }
-
-    fn deliver(&mut self, record: Record) {
-        let message = record.header_text(ID_HEADER).and_then(MessageId::parse);
-        if let Some(id) = message
-            && self.arrived.insert(id)
-        {
-            self.waiting.remove(&id);
-            self.last_arrival = record.received;
-        }
-        let Record { partition, key, value, received, .. } = record;
-        self.deliveries.push(Delivery { message, partition, key, value, received });
-    }
-
-    fn progress(&self) -> Progress {
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let arrived = self.placed.len() - self.waiting.len();
-        Progress { placed: count(self.placed.len()), arrived: count(arrived), orders: self.orders }
-    }
-
-    fn complete(&self) -> bool {
-        self.progress().arrived >= self.orders
-    }
-}
-
 async fn relay(
     options: &RunOptions,
     environment: &Environment,
     observer: &mut dyn Observer,
 ) -> Result<Report, RunError> {
     environment.broker().create_topic(&options.topic, options.partitions).await?;
-    let reader = Reader::open(environment.broker().bootstrap_servers(), &options.topic).await?;
+    let topics = [options.topic.as_str().into()];
+    let readers = Readers::open(environment.broker().bootstrap_servers(), &topics).await?;
     let client = environment.client().clone();
     let shop = Shop {
         writer: Writer::new(client.clone(), environment.store_options().clone()),
         client,
         table: options.orders_table.clone(),
-        topic: options.topic.clone(),
-        orders: options.orders,
-        customers: options.customers,
-        concurrency: options.concurrency,
+        topics: topics.to_vec(),
+        load: Load {
+            orders: Some(options.orders),
+            customers: options.customers,
+            concurrency: options.concurrency,
+            ..Load::default()
+        },
     };
     shop.create_table().await?;
 
     let usage_before = environment.database().usage();
     let start = Instant::now();
-    let mut books = Books {
-        placed: Vec::new(),
-        deliveries: Vec::new(),
-        arrived: HashSet::new(),
-        waiting: HashSet::new(),
-        last_arrival: start,
-        orders: options.orders,
-    };
+    let mut books = Books::new(start);
     let (sender, mut committed) = mpsc::channel(options.concurrency.max(1));
     let mut placing = std::pin::pin!(shop.place_all(sender));
     let mut placing_done = false;
     let mut placing_time = Duration::ZERO;
-    while !books.complete() {
-        let left = (books.last_arrival.max(start + placing_time) + options.patience)
+    let progress = |books: &Books| Progress::of(books, options.orders);
+    while !progress(&books).is_complete() {
+        let left = (books.last_arrival().max(start + placing_time) + options.patience)
             .saturating_duration_since(Instant::now());
         tokio::select! {
             result = &mut placing, if !placing_done => {
@@ -228,26 +188,25 @@ async fn relay(
             Some(order) = committed.recv() => {
                 placing_time = start.elapsed();
                 books.place(order);
-                observer.progressed(books.progress(), environment);
+                observer.progressed(progress(&books), environment);
             }
-            record = reader.next() => {
-                books.deliver(record?);
-                observer.progressed(books.progress(), environment);
+            record = readers.next() => {
+                let (topic, record) = record?;
+                books.deliver(topic, record);
+                observer.progressed(progress(&books), environment);
             }
             // While orders are being placed, their own bounds apply.
             () = tokio::time::sleep(left), if placing_done => break,
         }
     }
-    let relaying = books.last_arrival.saturating_duration_since(start);
+    let relaying = books.last_arrival().saturating_duration_since(start);
 
     // Whoever has lost patience with the orders has none left for this.
-    let patience = if books.complete() { options.patience } else { Duration::ZERO };
-    let left = await_empty(environment, &reader, &mut books, patience).await?;
-    for record in reader.rest().await? {
-        books.deliver(record);
-    }
+    let patience = if progress(&books).is_complete() { options.patience } else { Duration::ZERO };
+    let left = await_empty(environment, &readers, &mut books, patience).await?;
+    books.deliver_rest(&readers).await?;
     Ok(Report {
-        verdict: judge(&books.placed, &books.deliveries),
+        verdict: books.verdict(),
         customers: options.customers,
         placing: placing_time,
         relaying,
@@ -264,21 +223,22 @@ async fn relay(
 /// meanwhile are duplicates: that they come is no fault, and they are counted.
 async fn await_empty(
     environment: &Environment,
-    reader: &Reader,
+    readers: &Readers,
     books: &mut Books,
     patience: Duration,
 ) -> Result<u64, RunError> {
     let deadline = Instant::now() + patience;
     loop {
-        let left = outbox_left::count(environment.client(), environment.store_options()).await?;
+        let left = outbox_left(environment.client(), environment.store_options()).await?;
         if left == 0 || Instant::now() >= deadline {
             return Ok(left);
         }
         let look_again = Instant::now() + LOOK_INTERVAL;
         while let Ok(record) =
-            timeout(look_again.saturating_duration_since(Instant::now()), reader.next()).await
+            timeout(look_again.saturating_duration_since(Instant::now()), readers.next()).await
         {
-            books.deliver(record?);
+            let (topic, record) = record?;
+            books.deliver(topic, record);
         }
     }
 }

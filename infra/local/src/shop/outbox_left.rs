@@ -9,7 +9,7 @@ use outbox_store_dynamodb::{StoreOptions, message_partition};
 use super::orders::OrderError;
 
 /// Counts the messages of all buckets, strongly consistent.
-pub(super) async fn count(client: &Client, options: &StoreOptions) -> Result<u64, OrderError> {
+pub(crate) async fn count(client: &Client, options: &StoreOptions) -> Result<u64, OrderError> {
     let buckets = options.bucket_count().buckets().map(async |bucket| {
         let mut pages = client
             .query()

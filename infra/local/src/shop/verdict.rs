@@ -1,6 +1,7 @@
 //! What a run proved: pure arithmetic over what was placed and what was delivered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outbox::MessageId;
@@ -10,25 +11,31 @@ use outbox::MessageId;
 pub struct PlacedOrder {
     /// The message's id.
     pub message: MessageId,
-    /// Whose order it is; the record's key says the same.
+    /// The topic that it must arrive in.
+    pub topic: Arc<str>,
+    /// Whose order it is; the record's key, if it has one, says the same.
     pub customer: u32,
     /// The customer's orders are numbered from 1, in the order of their commits.
     pub number: u32,
-    /// The record's key, as it must arrive.
-    pub key: Vec<u8>,
+    /// The record's key, as it must arrive. Without one there is no order to be kept.
+    pub key: Option<Vec<u8>>,
     /// The record's value, as it must arrive.
     pub value: Vec<u8>,
     /// When the transaction was known to be committed.
     pub committed: Instant,
 }
 
-/// A record that was consumed. In a list of them, those of one partition are in the partition's order.
+/// A record that was consumed. In a list of them, those of one topic and partition are in the partition's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// From its id header; `None` when there is none that can be read.
     pub message: Option<MessageId>,
+    /// The topic it came from.
+    pub topic: Arc<str>,
     /// The partition it came from.
     pub partition: i32,
+    /// Where in the partition.
+    pub offset: i64,
     /// Its key.
     pub key: Option<Vec<u8>>,
     /// Its value.
@@ -46,6 +53,8 @@ pub struct OutOfOrder {
     pub earlier: u32,
     /// The lower-numbered order that arrived, for the first time, after it.
     pub later: u32,
+    /// The message of the latter.
+    pub message: MessageId,
 }
 
 /// What came of a run.
@@ -61,7 +70,7 @@ pub struct Verdict {
     pub lost: Vec<MessageId>,
     /// Records whose id is none of the placed orders'.
     pub strangers: usize,
-    /// Records whose key or value is not what was placed.
+    /// Records whose topic, key or value is not what was placed.
     pub altered: usize,
     /// First deliveries that came too late for their customer.
     pub out_of_order: Vec<OutOfOrder>,
@@ -101,28 +110,36 @@ pub fn judge(placed: &[PlacedOrder], deliveries: &[Delivery]) -> Verdict {
         placed.iter().map(|order| (order.message, order)).collect();
     let mut verdict = Verdict { placed: placed.len(), records: deliveries.len(), ..Verdict::default() };
     let mut seen = BTreeSet::new();
-    let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut partitions: BTreeMap<u32, BTreeSet<i32>> = BTreeMap::new();
+    // Kafka keeps an order within a partition, so it is one of a customer and a topic.
+    let mut newest: BTreeMap<(u32, &str), u32> = BTreeMap::new();
+    let mut partitions: BTreeMap<(u32, &str), BTreeSet<i32>> = BTreeMap::new();
     let mut latencies = Vec::with_capacity(placed.len());
     for delivery in deliveries {
         let Some(order) = delivery.message.and_then(|id| orders.get(&id)) else {
             verdict.strangers += 1;
             continue;
         };
-        let unaltered =
-            delivery.key.as_ref() == Some(&order.key) && delivery.value.as_ref() == Some(&order.value);
+        let unaltered = delivery.topic == order.topic
+            && delivery.key == order.key
+            && delivery.value.as_ref() == Some(&order.value);
         verdict.altered += usize::from(!unaltered);
-        partitions.entry(order.customer).or_default().insert(delivery.partition);
+        let line = (order.customer, &*delivery.topic);
+        if order.key.is_some() {
+            partitions.entry(line).or_default().insert(delivery.partition);
+        }
         if !seen.insert(order.message) {
             verdict.duplicates += 1;
             continue;
         }
         // The consumer may have it before the writer has heard of its own commit.
         latencies.push(delivery.received.saturating_duration_since(order.committed));
-        let newest = newest.entry(order.customer).or_default();
+        if order.key.is_none() {
+            continue;
+        }
+        let newest = newest.entry(line).or_default();
         if order.number < *newest {
             let (customer, earlier, later) = (order.customer, *newest, order.number);
-            verdict.out_of_order.push(OutOfOrder { customer, earlier, later });
+            verdict.out_of_order.push(OutOfOrder { customer, earlier, later, message: order.message });
         }
         *newest = order.number.max(*newest);
     }
@@ -130,7 +147,7 @@ pub fn judge(placed: &[PlacedOrder], deliveries: &[Delivery]) -> Verdict {
     verdict.scattered = partitions
         .into_iter()
         .filter(|(_, partitions)| partitions.len() > 1)
-        .map(|(customer, _)| customer)
+        .map(|((customer, _), _)| customer)
         .collect();
     verdict.latency = latency(latencies);
     verdict
@@ -155,15 +172,26 @@ mod tests {
 
     fn order(customer: u32, number: u32, committed: Instant) -> PlacedOrder {
         let (key, value) = (vec![u8::try_from(customer).unwrap()], vec![u8::try_from(number).unwrap()]);
-        PlacedOrder { message: id(customer, number), customer, number, key, value, committed }
+        let topic = "orders".into();
+        PlacedOrder {
+            message: id(customer, number),
+            topic,
+            customer,
+            number,
+            key: Some(key),
+            value,
+            committed,
+        }
     }
 
     /// The record of an order, received `ms` after its commit.
     fn record(order: &PlacedOrder, ms: u64) -> Delivery {
         Delivery {
             message: Some(order.message),
+            topic: order.topic.clone(),
             partition: 0,
-            key: Some(order.key.clone()),
+            offset: 0,
+            key: order.key.clone(),
             value: Some(order.value.clone()),
             received: order.committed + Duration::from_millis(ms),
         }
@@ -216,7 +244,10 @@ mod tests {
         // Customer 0 gets 1, 3, 2, and then 3 again.
         let deliveries: Vec<_> = [0, 4, 2, 4, 1, 3, 5].map(|at: usize| record(&placed[at], 5)).to_vec();
         let verdict = judge(&placed, &deliveries);
-        assert_eq!(verdict.out_of_order, [OutOfOrder { customer: 0, earlier: 3, later: 2 }]);
+        assert_eq!(
+            verdict.out_of_order,
+            [OutOfOrder { customer: 0, earlier: 3, later: 2, message: id(0, 2) }]
+        );
         assert_eq!(verdict.duplicates, 1);
         assert!(verdict.lost.is_empty() && !verdict.holds());
     }
@@ -229,6 +260,36 @@ mod tests {
         let verdict = judge(&placed, &deliveries);
         assert_eq!(verdict.scattered, [0]);
         assert!(!verdict.holds());
+    }
+
+    #[test]
+    fn without_a_key_there_is_no_order_and_no_partition_to_keep() {
+        let placed: Vec<_> = placed().into_iter().map(|order| PlacedOrder { key: None, ..order }).collect();
+        let mut deliveries: Vec<_> = placed.iter().rev().map(|order| record(order, 5)).collect();
+        deliveries[0].partition = 1;
+        let verdict = judge(&placed, &deliveries);
+        assert!(verdict.holds(), "{verdict:?}");
+        deliveries[1].key = Some(b"key".to_vec());
+        assert_eq!(judge(&placed, &deliveries).altered, 1);
+    }
+
+    #[test]
+    fn each_topic_has_an_order_of_its_own() {
+        let now = Instant::now();
+        let topic = |number| if number % 2 == 0 { "even" } else { "odd" };
+        let order = |number| PlacedOrder { topic: topic(number).into(), ..order(0, number, now) };
+        let placed: Vec<_> = (1..=4).map(order).collect();
+        let deliver = |numbers: [usize; 4]| {
+            numbers.map(|number| {
+                let partition = i32::from(number % 2 == 0);
+                Delivery { partition, ..record(&placed[number - 1], 5) }
+            })
+        };
+        assert!(judge(&placed, &deliver([2, 4, 1, 3])).holds());
+        assert_eq!(judge(&placed, &deliver([2, 3, 4, 1])).out_of_order.len(), 1);
+        let mut elsewhere = deliver([1, 2, 3, 4]);
+        elsewhere[0].topic = "even".into();
+        assert_eq!(judge(&placed, &elsewhere).altered, 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The application of the first run: it places orders, each together with its message.
+//! The application: it places orders, each together with its message.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
@@ -17,6 +17,8 @@ use outbox_store_dynamodb::{WriteError, Writer};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use super::verdict::PlacedOrder;
 
@@ -63,6 +65,9 @@ pub enum OrderError {
         #[source]
         source: serde_json::Error,
     },
+    /// There is no topic to send to: a fault of this program.
+    #[error("orders have no topic")]
+    NoTopic,
     /// Whoever counts the orders has gone.
     #[error("the run ended while orders were being placed")]
     Ended,
@@ -74,7 +79,7 @@ impl OrderError {
         match self {
             Self::Message { source, .. } => !source.is_transient(),
             Self::Request { .. } => false,
-            Self::Item { .. } | Self::Json { .. } | Self::Ended => true,
+            Self::Item { .. } | Self::Json { .. } | Self::NoTopic | Self::Ended => true,
         }
     }
 }
@@ -83,7 +88,7 @@ fn failed<E: std::error::Error>(what: impl Into<String>) -> impl FnOnce(E) -> Or
     move |error| OrderError::Request { what: what.into(), cause: DisplayErrorContext(error).to_string() }
 }
 
-/// The business item, and the message's value.
+/// The business item, and with a note the message's value.
 #[derive(Debug, Clone, Serialize)]
 struct Order {
     #[serde(rename = "OrderId")]
@@ -91,20 +96,38 @@ struct Order {
     customer: String,
     number: u32,
     amount_cents: u32,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    note: String,
 }
 
-/// Where orders go, and how many.
+/// Where orders go.
 #[derive(Debug)]
-pub(super) struct Shop {
-    pub(super) client: Client,
-    pub(super) writer: Writer,
+pub(crate) struct Shop {
+    pub(crate) client: Client,
+    pub(crate) writer: Writer,
     /// The business items' table.
-    pub(super) table: String,
-    pub(super) topic: String,
-    pub(super) orders: u32,
-    pub(super) customers: u32,
+    pub(crate) table: String,
+    /// Where the messages go: each customer's next order to the next topic. At least one.
+    pub(crate) topics: Vec<Arc<str>>,
+    pub(crate) load: Load,
+}
+
+/// What is placed, and how fast.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Load {
+    pub(crate) customers: u32,
+    /// So many of the customers, the last ones, have messages without a key, and so without an order.
+    pub(crate) keyless: u32,
     /// Orders in flight at once, each of another customer.
-    pub(super) concurrency: usize,
+    pub(crate) concurrency: usize,
+    /// How many in all; `None`: until stopped.
+    pub(crate) orders: Option<u32>,
+    /// From one order to the next; `None`: as fast as it goes.
+    pub(crate) interval: Option<Duration>,
+    /// Each customer's every so manieth message has tens of kilobytes; 0: none has.
+    pub(crate) large_every: u32,
+    /// Ends the placing: what is being placed is finished.
+    pub(crate) stop: CancellationToken,
 }
 
 /// A customer whose next order may be placed.
@@ -117,7 +140,7 @@ struct Customer {
 
 impl Shop {
     /// Creates the table of the business items.
-    pub(super) async fn create_table(&self) -> Result<(), OrderError> {
+    pub(crate) async fn create_table(&self) -> Result<(), OrderError> {
         let what = || format!("creating table {}", self.table);
         let attribute = AttributeDefinition::builder()
             .attribute_name("OrderId")
@@ -157,12 +180,20 @@ impl Shop {
     ///
     /// A customer's next order is placed after the last one is committed: only that makes their order something to
     /// be kept. Orders of different customers overlap.
-    pub(super) async fn place_all(&self, placed: mpsc::Sender<PlacedOrder>) -> Result<(), OrderError> {
+    pub(crate) async fn place_all(&self, placed: mpsc::Sender<PlacedOrder>) -> Result<(), OrderError> {
         let ids = MessageIds::from_system();
-        let waiting = Mutex::new(self.customers());
+        let pace = self.load.interval.map(pace);
+        let waiting = Mutex::new(self.load.spread());
         let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let workers = (0..self.concurrency.max(1)).map(async |_| {
+        let workers = (0..self.load.concurrency.max(1)).map(async |_| {
             loop {
+                if let Some(pace) = &pace {
+                    let tick = async { pace.lock().await.tick().await };
+                    self.load.stop.run_until_cancelled(tick).await;
+                }
+                if self.load.stop.is_cancelled() {
+                    return Ok(());
+                }
                 // Whoever takes a customer out serves it alone.
                 let Some(mut customer) = lock().pop_front() else { return Ok(()) };
                 customer.placed += 1;
@@ -176,32 +207,29 @@ impl Shop {
         try_join_all(workers).await.map(drop)
     }
 
-    /// Every customer gets the same number of orders, the first ones one more where it does not come out even.
-    fn customers(&self) -> VecDeque<Customer> {
-        let count = self.customers.max(1);
-        (0..count)
-            .map(|number| Customer {
-                number,
-                placed: 0,
-                wanted: self.orders / count + u32::from(number < self.orders % count),
-            })
-            .filter(|customer| customer.wanted > 0)
-            .collect()
-    }
-
     /// One order and its message, in one transaction.
     async fn place(&self, customer: Customer, ids: &MessageIds) -> Result<PlacedOrder, OrderError> {
         let (name, number) = (format!("customer-{:04}", customer.number), customer.placed);
         let id = format!("{name}/{number}");
-        let order =
-            Order { id: id.clone(), customer: name.clone(), number, amount_cents: 100 + number % 900 };
-        let value =
-            serde_json::to_vec(&order).map_err(|source| OrderError::Json { order: id.clone(), source })?;
-        // Made once: however often the transaction is built, it is the same message.
-        let message =
-            Message::new(ids.next_id(), self.topic.clone()).with_key(name.clone()).with_value(value.clone());
+        let mut order = Order {
+            id: id.clone(),
+            customer: name.clone(),
+            number,
+            amount_cents: 100 + number % 900,
+            note: String::new(),
+        };
         let item =
             serde_dynamo::to_item(&order).map_err(|source| OrderError::Item { order: id.clone(), source })?;
+        order.note = self.load.note(number);
+        let value =
+            serde_json::to_vec(&order).map_err(|source| OrderError::Json { order: id.clone(), source })?;
+        let topic = self.topic(number).ok_or(OrderError::NoTopic)?;
+        // Made once: however often the transaction is built, it is the same message.
+        let mut message = Message::new(ids.next_id(), topic.to_string()).with_value(value.clone());
+        let key = self.load.has_key(customer.number).then(|| name.into_bytes());
+        if let Some(key) = &key {
+            message = message.with_key(key.clone());
+        }
         let business = Put::builder()
             .table_name(&self.table)
             .set_item(Some(item))
@@ -223,14 +251,12 @@ impl Shop {
         }
         let committed = Instant::now();
         let message = message.id;
-        Ok(PlacedOrder {
-            message,
-            customer: customer.number,
-            number,
-            key: name.into_bytes(),
-            value,
-            committed,
-        })
+        Ok(PlacedOrder { message, topic, customer: customer.number, number, key, value, committed })
+    }
+
+    fn topic(&self, number: u32) -> Option<Arc<str>> {
+        let count = u32::try_from(self.topics.len()).ok().filter(|count| *count > 0)?;
+        self.topics.get(usize::try_from(number % count).ok()?).cloned()
     }
 
     /// One attempt: numbers are reserved anew for each, and what an earlier one committed is found by its business
@@ -252,6 +278,39 @@ impl Shop {
             Err(error) => Err(failed(format!("placing order {id}"))(error)),
         }
     }
+}
+
+impl Load {
+    /// Every customer gets the same number of orders, the first ones one more where it does not come out even.
+    fn spread(&self) -> VecDeque<Customer> {
+        let count = self.customers.max(1);
+        let wanted = |number| match self.orders {
+            Some(orders) => orders / count + u32::from(number < orders % count),
+            None => u32::MAX,
+        };
+        (0..count)
+            .map(|number| Customer { number, placed: 0, wanted: wanted(number) })
+            .filter(|customer| customer.wanted > 0)
+            .collect()
+    }
+
+    fn has_key(&self, customer: u32) -> bool {
+        customer < self.customers.saturating_sub(self.keyless)
+    }
+
+    /// What makes a message large: 10 to 59 KB, by its number.
+    fn note(&self, number: u32) -> String {
+        let large = self.large_every > 0 && number.is_multiple_of(self.large_every);
+        let kilobytes = if large { 10 + number / self.large_every % 50 } else { 0 };
+        "a gift, please. ".repeat(usize::try_from(kilobytes * 64).unwrap_or(0))
+    }
+}
+
+/// Ticks that all workers share. After a pause of the database the rate goes on; what was missed is not made up.
+fn pace(period: Duration) -> tokio::sync::Mutex<Interval> {
+    let mut ticks = interval(period.max(Duration::from_millis(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tokio::sync::Mutex::new(ticks)
 }
 
 /// Order ids are this run's own: an order that exists is one whose answer was lost.
