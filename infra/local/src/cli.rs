@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use outbox::BucketCount;
 use outbox::settings::parse_duration;
+use outbox_local::campaign::{CampaignOptions, Kind, Scenario, ScenarioKind};
 use outbox_local::dynamodb::AWS_ENDPOINT_URL_DYNAMODB;
 use outbox_local::environment::EnvironmentOptions;
 use outbox_local::first_run::RunOptions;
@@ -25,6 +26,12 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 if every order arrived and each customer's orders arrived in order.
     FirstRun(FirstRun),
+    /// Kill, freeze and cut off real processes under load, round by round, and report what was lost or out of order.
+    ///
+    /// Outages as long as real ones come first, each with a verdict of its own. Exits with 0 if nothing was lost,
+    /// nothing out of order, every invocation ended by itself unless a round ended it, the outbox emptied in time, and
+    /// every kind of round hit something. The seed reproduces the choices, not the timing of processes.
+    Campaign(Campaign),
     /// Start everything and stay until Ctrl-C; prints what an application needs to use it.
     Up(Up),
 }
@@ -48,6 +55,50 @@ pub(crate) struct FirstRun {
     patience: Duration,
     #[command(flatten)]
     environment: EnvironmentArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Campaign {
+    /// How many rounds; 0: outages alone.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    rounds: u32,
+    /// Decides kinds, victims, delays and lengths; without it, one is drawn and printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// These kinds of rounds alone, joined by commas.
+    #[arg(long, value_delimiter = ',', value_name = "KINDS")]
+    only: Vec<Kind>,
+    /// These outages, joined by commas; "all", or "none".
+    #[arg(long, value_delimiter = ',', default_value = "all", value_name = "OUTAGES")]
+    outages: Vec<String>,
+    /// How long each outage lasts. From 3m on the functions have the template's timeouts and leases, below short ones.
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    outage_length: Duration,
+    /// Rounds between two fresh starts with a verdict each.
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=200))]
+    segment_rounds: u32,
+    /// Orders a second.
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rate: u32,
+    /// How many customers they are spread over; each customer's orders are placed one after another.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    customers: u32,
+    #[command(flatten)]
+    environment: CampaignEnvironment,
+}
+
+/// As for the other commands, without what the campaign decides itself.
+#[derive(Debug, Args)]
+pub(crate) struct CampaignEnvironment {
+    /// Another DynamoDB; without it one is embedded.
+    #[arg(long, env = AWS_ENDPOINT_URL_DYNAMODB, value_name = "URL")]
+    dynamodb_endpoint: Option<String>,
+    /// Another Kafka: then the rounds that stop, kill or freeze the broker are left out, by name.
+    #[arg(long, env = KAFKA_BOOTSTRAP_SERVERS, value_name = "HOST:PORT")]
+    kafka_bootstrap_servers: Option<String>,
+    /// Build and run the functions as they are deployed.
+    #[arg(long)]
+    release: bool,
 }
 
 #[derive(Debug, Args)]
@@ -92,12 +143,58 @@ impl FirstRun {
     }
 }
 
+impl Campaign {
+    pub(crate) fn options(&self) -> Result<CampaignOptions, Box<dyn std::error::Error>> {
+        let defaults = CampaignOptions::default();
+        let seed = self.seed.unwrap_or(defaults.seed);
+        let kinds = if self.only.is_empty() { defaults.kinds } else { self.only.iter().copied().collect() };
+        Ok(CampaignOptions {
+            environment: self.environment.options()?,
+            seed,
+            rounds: self.rounds,
+            kinds,
+            segment_rounds: self.segment_rounds,
+            scenarios: self.scenarios()?,
+            rate: self.rate,
+            customers: self.customers,
+            keep: defaults.keep.join(seed.to_string()),
+        })
+    }
+
+    fn scenarios(&self) -> Result<Vec<Scenario>, Box<dyn std::error::Error>> {
+        let kinds: Vec<ScenarioKind> = match &self.outages[..] {
+            [all] if all == "all" => ScenarioKind::ALL.into(),
+            [none] if none == "none" => Vec::new(),
+            named => named.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+        };
+        Ok(kinds.into_iter().map(|kind| Scenario::new(kind, self.outage_length)).collect())
+    }
+}
+
+impl CampaignEnvironment {
+    fn options(&self) -> Result<EnvironmentOptions, RequireError> {
+        Ok(EnvironmentOptions {
+            dynamodb_endpoint: given(&self.dynamodb_endpoint),
+            kafka: BrokerOptions {
+                bootstrap_servers: given(&self.kafka_bootstrap_servers),
+                ..BrokerOptions::from_env()?
+            },
+            profile: if self.release { Profile::Release } else { Profile::Dev },
+            ..EnvironmentOptions::default()
+        })
+    }
+}
+
+/// A blank value counts as none.
+fn given(value: &Option<String>) -> Option<String> {
+    value.clone().filter(|value| !value.trim().is_empty())
+}
+
 impl EnvironmentArguments {
     pub(crate) fn options(&self) -> Result<EnvironmentOptions, RequireError> {
-        let blank = |value: &String| value.trim().is_empty();
-        let servers = self.kafka_bootstrap_servers.clone().filter(|servers| !blank(servers));
+        let servers = given(&self.kafka_bootstrap_servers);
         Ok(EnvironmentOptions {
-            dynamodb_endpoint: self.dynamodb_endpoint.clone().filter(|endpoint| !blank(endpoint)),
+            dynamodb_endpoint: given(&self.dynamodb_endpoint),
             kafka: BrokerOptions { bootstrap_servers: servers, ..BrokerOptions::from_env()? },
             buckets: BucketCount::new(self.buckets).unwrap_or(BucketCount::DEFAULT),
             sweep_interval: self.sweep_interval,
@@ -130,6 +227,24 @@ mod tests {
         let error =
             Cli::try_parse_from(["outbox-local", "up", "--sweep-interval", "30"]).unwrap_err().to_string();
         assert!(error.contains("--sweep-interval") && error.contains("30s"), "{error}");
+    }
+
+    fn campaign(arguments: &[&str]) -> CampaignOptions {
+        let words = ["outbox-local", "campaign"].iter().chain(arguments);
+        let Command::Campaign(arguments) = Cli::parse_from(words).command else { panic!("another command") };
+        arguments.options().unwrap()
+    }
+
+    #[test]
+    fn a_campaign_can_be_repeated_and_narrowed() {
+        let options = campaign(&["--seed", "7", "--only", "kill,broker-kill", "--outages", "none"]);
+        assert_eq!((options.seed, options.rounds), (7, 500));
+        assert_eq!(options.kinds, [Kind::Kill, Kind::BrokerKill].into());
+        assert!(options.scenarios.is_empty());
+        assert_eq!(campaign(&["--outage-length", "20s"]).scenarios.len(), ScenarioKind::ALL.len());
+        assert_ne!(campaign(&[]).seed, campaign(&[]).seed);
+        let unknown = Cli::try_parse_from(["outbox-local", "campaign", "--only", "kil"]).unwrap_err();
+        assert!(unknown.to_string().contains("kill-all"), "{unknown}");
     }
 
     #[test]

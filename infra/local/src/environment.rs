@@ -39,6 +39,8 @@ pub struct EnvironmentOptions {
     pub sweep_interval: Option<Duration>,
     /// How the functions are compiled.
     pub profile: Profile,
+    /// The functions, where somebody has found or built them already.
+    pub binaries: Option<FunctionBinaries>,
     /// Whether function processes are frozen between invocations, as Lambda does.
     pub freeze_when_idle: bool,
 }
@@ -53,6 +55,7 @@ impl Default for EnvironmentOptions {
             parameters: BTreeMap::new(),
             sweep_interval: None,
             profile: Profile::Dev,
+            binaries: None,
             freeze_when_idle: true,
         }
     }
@@ -136,7 +139,12 @@ impl Environment {
     pub async fn start(options: EnvironmentOptions) -> Result<Self, EnvironmentError> {
         // The slow ones together: the first time, all three download or compile.
         let (binaries, broker, database) = tokio::try_join!(
-            async { Ok(FunctionBinaries::find_or_build(options.profile).await?) },
+            async {
+                match &options.binaries {
+                    Some(binaries) => Ok(binaries.clone()),
+                    None => Ok(FunctionBinaries::find_or_build(options.profile).await?),
+                }
+            },
             async { Ok::<_, EnvironmentError>(Broker::start(options.kafka.clone()).await?) },
             trusted_database(options.dynamodb_endpoint.clone()),
         )?;

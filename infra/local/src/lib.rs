@@ -2,6 +2,7 @@
 //!
 //! One small library, shared by the first-run command and by the tests.
 
+pub mod campaign;
 pub mod dynamodb;
 pub mod environment;
 pub mod filter;

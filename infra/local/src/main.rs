@@ -1,4 +1,4 @@
-//! The command: the first run, and the environment by itself.
+//! The command: the first run, the campaign, and the environment by itself.
 
 mod cli;
 mod progress;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use outbox::Chain;
+use outbox_local::campaign;
 use outbox_local::environment::Environment;
 use outbox_local::first_run::{self, RunOptions};
 use tracing_subscriber::EnvFilter;
@@ -17,18 +18,24 @@ use cli::{Cli, Command};
 /// functions say all the time is for whoever asks for it (RUST_LOG=info); after a failed run it is shown anyway.
 const FILTER: &str = "warn,dynoxide=error,outbox_local=info,outbox_local::function=warn";
 
+/// In a campaign functions are killed and brokers go away on purpose: what must not be is in its report.
+const CAMPAIGN_FILTER: &str = "error,dynoxide=off,outbox_local=error,outbox_local::function=off";
+
 type AnyError = Box<dyn std::error::Error>;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let filter = if matches!(command, Command::Campaign(_)) { CAMPAIGN_FILTER } else { FILTER };
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| FILTER.into()))
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| filter.into()))
         .with_writer(std::io::stderr)
         .without_time()
         .with_target(false)
         .init();
-    let done = match Cli::parse().command {
+    let done = match command {
         Command::FirstRun(arguments) => first_run(arguments).await,
+        Command::Campaign(arguments) => campaign(arguments).await,
         Command::Up(arguments) => up(arguments).await,
     };
     match done {
@@ -42,7 +49,7 @@ async fn main() -> ExitCode {
 
 /// Places orders and reports. Fails when anything was lost, altered or out of order.
 async fn first_run(arguments: cli::FirstRun) -> Result<ExitCode, AnyError> {
-    let mut observer = progress::Shown::new(arguments.orders);
+    let mut observer = progress::FirstRun::new(arguments.orders);
     let options = arguments.options()?;
     let left_behind = left_behind(&options);
     let run = first_run::run(options, &mut observer);
@@ -59,6 +66,26 @@ async fn first_run(arguments: cli::FirstRun) -> Result<ExitCode, AnyError> {
     if !left_behind.is_empty() {
         println!("\nleft behind: {}", left_behind.join(", "));
     }
+    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Strikes and reports. Fails when anything was lost or out of order, or anything else that must hold did not.
+async fn campaign(arguments: cli::Campaign) -> Result<ExitCode, AnyError> {
+    let options = arguments.options()?;
+    let seed = options.seed;
+    // First of all, for whatever happens later.
+    eprintln!("seed {seed}");
+    let mut observer = progress::Campaign::new();
+    let report = tokio::select! {
+        report = campaign::run(options, &mut observer) => report?,
+        // What was started ends with the campaign's future.
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            eprintln!("interrupted; the seed was {seed}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    println!("\n{report}");
     Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

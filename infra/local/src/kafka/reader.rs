@@ -15,6 +15,7 @@ use super::error::ClientError;
 /// How long nothing may come before what is left is not waited for.
 const QUIET: Duration = Duration::from_secs(2);
 const QUERY_BOUND: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// One record as a consumer sees it.
 #[derive(Debug, Clone)]
@@ -126,8 +127,21 @@ impl Reader {
         }
     }
 
-    /// The end offset of every partition that has records.
+    /// The end offset of every partition that has records. A broker that has just come back is waited for.
     async fn ends(&self) -> Result<BTreeMap<i32, i64>, ClientError> {
+        let deadline = Instant::now() + QUERY_BOUND;
+        loop {
+            match self.ends_now().await {
+                Err(ClientError::Read { source, .. }) if passes(&source) && Instant::now() < deadline => {
+                    tracing::debug!(error = %source, topic = self.topic, "asking again for the ends");
+                    tokio::time::sleep(AGAIN).await;
+                }
+                ends => return ends,
+            }
+        }
+    }
+
+    async fn ends_now(&self) -> Result<BTreeMap<i32, i64>, ClientError> {
         let (consumer, topic) = (Arc::clone(&self.consumer), self.topic.clone());
         let ends = tokio::task::spawn_blocking(move || {
             let assignment = consumer.assignment()?;
@@ -161,6 +175,7 @@ fn passes(error: &KafkaError) -> bool {
                 | Code::LeaderNotAvailable
                 | Code::NotLeaderForPartition
                 | Code::UnknownTopicOrPartition
+                | Code::UnknownPartition
                 | Code::BrokerNotAvailable
                 | Code::NetworkException
         )

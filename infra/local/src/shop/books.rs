@@ -125,6 +125,16 @@ impl Books {
         self.last_arrival
     }
 
+    /// The committed orders, in the order in which that was heard of.
+    pub(crate) fn orders(&self) -> &[PlacedOrder] {
+        &self.placed
+    }
+
+    /// The records, those of one topic and partition in its order.
+    pub(crate) fn deliveries(&self) -> &[Delivery] {
+        &self.deliveries
+    }
+
     pub(crate) fn verdict(&self) -> Verdict {
         judge(&self.placed, &self.deliveries)
     }

@@ -1,4 +1,4 @@
-//! How a run looks while it runs: bars on a terminal, a line now and then elsewhere.
+//! The first run: two bars, or a line now and then.
 
 use std::io::IsTerminal;
 
@@ -12,7 +12,7 @@ const LINES: u32 = 10;
 const LOG_LINES: usize = 20;
 
 /// Shows a run on standard error.
-pub(crate) struct Shown {
+pub(crate) struct FirstRun {
     view: View,
 }
 
@@ -21,7 +21,7 @@ enum View {
     Lines { step: u32, next: u32 },
 }
 
-impl Shown {
+impl FirstRun {
     pub(crate) fn new(orders: u32) -> Self {
         let view = if std::io::stderr().is_terminal() {
             // Hidden until the first order: before it, cargo and Maven may have something to say.
@@ -34,7 +34,7 @@ impl Shown {
     }
 }
 
-impl Observer for Shown {
+impl Observer for FirstRun {
     fn started(&mut self, environment: &Environment) {
         eprintln!("DynamoDB: {}", environment.database().kind());
         eprintln!("Kafka:    {}", environment.broker().kind());

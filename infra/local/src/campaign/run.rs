@@ -1,0 +1,195 @@
+//! The whole campaign: outages first, then rounds, segment by segment.
+
+use std::time::{Instant, SystemTime};
+
+use thiserror::Error;
+
+use super::deck::{Round, deal};
+use super::kept;
+use super::kind::{Kind, Needs};
+use super::options::{CampaignOptions, Timing};
+use super::report::{Report, SegmentReport};
+use super::scenario::Scenario;
+use super::segment::{self, Ground, Plan};
+use super::strike::Struck;
+use crate::environment::EnvironmentError;
+use crate::functions::{FunctionBinaries, FunctionsError};
+use crate::kafka::{Broker, BrokerError, ClientError};
+use crate::shop::OrderError;
+
+/// Watches a campaign.
+pub trait Observer {
+    /// The broker is up; nothing has been struck yet.
+    fn started(&mut self, options: &CampaignOptions, broker: &Broker) {
+        let _ = (options, broker);
+    }
+
+    /// A segment begins: rounds, or an outage.
+    fn segment_started(&mut self, name: &str) {
+        let _ = name;
+    }
+
+    /// A round is over.
+    fn round_ended(&mut self, round: &Round, struck: &Struck) {
+        let _ = (round, struck);
+    }
+
+    /// A segment has its verdict.
+    fn segment_ended(&mut self, segment: &SegmentReport) {
+        let _ = segment;
+    }
+}
+
+/// An observer that does nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// Why a campaign could not be carried on. What it found until then is in the report of the observer's segments.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CampaignError {
+    /// The functions could not be built.
+    #[error("the functions are not available")]
+    Functions(#[from] FunctionsError),
+    /// The broker did not start, or not again.
+    #[error("the broker failed")]
+    Broker(#[from] BrokerError),
+    /// A segment's environment did not start.
+    #[error("the local environment did not start")]
+    Environment(#[from] EnvironmentError),
+    /// An order could not be placed, or the outbox not be read.
+    #[error("placing orders failed")]
+    Order(#[from] OrderError),
+    /// A topic could not be created or read.
+    #[error("reading the topics failed")]
+    Consumer(#[from] ClientError),
+    /// There are fewer rounds than kinds, so that some would never be tried.
+    #[error("{rounds} rounds are too few for {kinds} kinds: each must have one")]
+    TooFewRounds {
+        /// Rounds asked for.
+        rounds: u32,
+        /// Kinds asked for.
+        kinds: usize,
+    },
+    /// It failed in this segment.
+    #[error("the campaign with seed {seed} failed in {segment}")]
+    Segment {
+        /// The seed.
+        seed: u64,
+        /// The segment.
+        segment: String,
+        /// Why.
+        #[source]
+        source: Box<CampaignError>,
+    },
+}
+
+/// Carries out a campaign. What must not be is no error here: the report has it. Everything is ended before it returns.
+///
+/// # Errors
+/// The campaign itself could not go on: an environment did not start, the broker did not come back.
+///
+/// # Cancellation
+/// Dropping the future ends everything at once.
+pub async fn run(options: CampaignOptions, observer: &mut dyn Observer) -> Result<Report, CampaignError> {
+    let (kinds, rounds) = (options.kinds.len(), options.rounds);
+    if rounds > 0 && usize::try_from(rounds).unwrap_or(usize::MAX) < kinds {
+        return Err(CampaignError::TooFewRounds { rounds, kinds });
+    }
+    let binaries = FunctionBinaries::find_or_build(options.environment.profile).await?;
+    let broker = Broker::start(options.environment.kafka.clone()).await?;
+    let begun = Instant::now();
+    let mut ground = Ground { options, broker, binaries };
+    let mut report = Report { seed: ground.options.seed, ..Report::default() };
+    leave_out(&mut ground, &mut report);
+    observer.started(&ground.options, &ground.broker);
+    for scenario in ground.options.scenarios.clone() {
+        outage(&ground, scenario, &mut report, observer).await?;
+    }
+    let dealt = deal(ground.options.seed, ground.options.rounds, &ground.options.kinds);
+    let segment_rounds = usize::try_from(ground.options.segment_rounds.max(1)).unwrap_or(usize::MAX);
+    for rounds in dealt.chunks(segment_rounds) {
+        rounds_of(&ground, rounds, &mut report, observer).await?;
+    }
+    report.took = begun.elapsed();
+    let _ = ground.broker.stop().await;
+    Ok(report)
+}
+
+/// Leaves out, by name, what cannot be done to this broker.
+fn leave_out(ground: &mut Ground, report: &mut Report) {
+    let own = matches!(ground.broker.kind(), crate::kafka::Kind::Started { .. });
+    let can = |needs: Needs| own || needs != Needs::OwnBroker;
+    let (options, why) = (&mut ground.options, ground.broker.kind());
+    for kind in Kind::ALL.into_iter().filter(|kind| options.kinds.contains(kind) && !can(kind.needs())) {
+        report.skipped.push(format!("{kind}: the broker is not ours ({why})"));
+    }
+    for scenario in options.scenarios.iter().filter(|scenario| !can(scenario.kind.needs())) {
+        report.skipped.push(format!("{}: the broker is not ours ({why})", scenario.kind));
+    }
+    options.kinds.retain(|kind| can(kind.needs()));
+    options.scenarios.retain(|scenario| can(scenario.kind.needs()));
+}
+
+async fn outage(
+    ground: &Ground,
+    scenario: Scenario,
+    report: &mut Report,
+    observer: &mut dyn Observer,
+) -> Result<(), CampaignError> {
+    let plan =
+        Plan { name: scenario.to_string(), timing: scenario.timing, drain_bound: scenario.drain_bound() };
+    observer.segment_started(&plan.name);
+    let done = segment::run(ground, &plan, async |field, diary| {
+        diary.push(format!("{} begins", kept::time(SystemTime::now())));
+        scenario.carry_out(field).await?;
+        diary.push(format!("{} is over", kept::time(SystemTime::now())));
+        Ok(())
+    });
+    let segment = done.await.map_err(in_segment(ground, &plan))?;
+    report.scenarios.push((scenario, segment.drain, segment.outcomes.longest));
+    report.add(&segment);
+    observer.segment_ended(&segment);
+    Ok(())
+}
+
+async fn rounds_of(
+    ground: &Ground,
+    rounds: &[Round],
+    report: &mut Report,
+    observer: &mut dyn Observer,
+) -> Result<(), CampaignError> {
+    let number = |round: Option<&Round>| round.map_or(0, |round| round.number);
+    let plan = Plan {
+        name: format!("rounds {} to {}", number(rounds.first()), number(rounds.last())),
+        timing: Timing::SHORT,
+        drain_bound: Timing::SHORT.drain_bound(),
+    };
+    observer.segment_started(&plan.name);
+    let done = segment::run(ground, &plan, async |field, diary| {
+        for round in rounds {
+            let began = kept::time(SystemTime::now());
+            let struck = field.strike(round).await?;
+            let tally = report.tallies.entry(round.kind).or_default();
+            tally.rounds += 1;
+            tally.hits += u32::from(struck.hit);
+            let hit = if struck.hit { "hit" } else { "missed" };
+            diary.push(format!("{began} round {} {} {hit}: {}", round.number, round.kind, struck.what));
+            observer.round_ended(round, &struck);
+        }
+        Ok(())
+    });
+    let segment = done.await.map_err(in_segment(ground, &plan))?;
+    report.segments += 1;
+    report.longest_drain = report.longest_drain.max(segment.drain.took);
+    report.add(&segment);
+    observer.segment_ended(&segment);
+    Ok(())
+}
+
+fn in_segment(ground: &Ground, plan: &Plan) -> impl FnOnce(CampaignError) -> CampaignError {
+    let (seed, segment) = (ground.options.seed, plan.name.clone());
+    move |source| CampaignError::Segment { seed, segment, source: Box::new(source) }
+}
