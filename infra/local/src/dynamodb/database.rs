@@ -1,16 +1,16 @@
 //! The database that was taken, and clients for it.
 
 use std::fmt;
-use std::sync::Arc;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
-use tokio::runtime::Runtime;
 
+use super::doors::{Doors, listen, runtime};
 use super::error::DatabaseError;
-use super::meter::{Meter, Usage};
+use super::faults::Faults;
+use super::meter::Usage;
 use super::probe::{ProbeError, check_parts};
-use super::proxy;
+use crate::link::Link;
 
 /// The SDK's own variable for another DynamoDB, read here and by the functions.
 pub const AWS_ENDPOINT_URL_DYNAMODB: &str = "AWS_ENDPOINT_URL_DYNAMODB";
@@ -19,8 +19,6 @@ pub const AWS_ENDPOINT_URL_DYNAMODB: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 const DUMMY: &str = "local";
 const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 const DEFAULT_REGION: &str = "us-east-1";
-/// Enough to overlap the proxy with the database, which does one thing at a time anyway.
-const WORKERS: usize = 2;
 
 /// Which database it is. `Display` is one line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +50,8 @@ pub struct Database {
     region: String,
     /// Real credentials for an external database over TLS, dummies for everything local.
     real_credentials: bool,
-    meter: Option<Arc<Meter>>,
-    /// Its own, so that a busy database does not slow what is measured, nor the other way round.
-    runtime: Option<Runtime>,
+    /// `None` for AWS, where nothing stands between.
+    doors: Option<Doors>,
 }
 
 impl Database {
@@ -80,8 +77,7 @@ impl Database {
                 endpoint,
                 region,
                 real_credentials: true,
-                meter: None,
-                runtime: None,
+                doors: None,
             }),
             Some(value) => Err(DatabaseError::Endpoint { value }),
         }
@@ -91,9 +87,10 @@ impl Database {
         let runtime = runtime()?;
         let database =
             dynoxide::Database::memory().map_err(|error| DatabaseError::Embedded(Box::new(error)))?;
-        let (listener, address) = on(&runtime, proxy::listen()).await?;
+        let (listener, address) = listen(&runtime).await?;
         runtime.spawn(dynoxide::server::serve_on(listener, database));
-        Self::metered(runtime, Kind::Embedded, format!("http://{address}"), region, false).await
+        let doors = Doors::open(runtime, &format!("http://{address}")).await?;
+        Ok(Self::behind(doors, Kind::Embedded, region, false))
     }
 
     async fn emulator(endpoint: String, region: String) -> Result<Self, DatabaseError> {
@@ -103,26 +100,13 @@ impl Database {
         }
         let upstream = format!("http://{authority}");
         let real_credentials = std::env::var_os("AWS_ACCESS_KEY_ID").is_some();
-        Self::metered(runtime()?, Kind::External { endpoint }, upstream, region, real_credentials).await
+        let doors = Doors::open(runtime()?, &upstream).await?;
+        Ok(Self::behind(doors, Kind::External { endpoint }, region, real_credentials))
     }
 
-    async fn metered(
-        runtime: Runtime,
-        kind: Kind,
-        upstream: String,
-        region: String,
-        real_credentials: bool,
-    ) -> Result<Self, DatabaseError> {
-        let meter = Arc::new(Meter::default());
-        let (listener, address) = on(&runtime, proxy::listen()).await?;
-        let serving = proxy::serve(listener, upstream, Arc::clone(&meter));
-        runtime.spawn(async move {
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "the proxy in front of DynamoDB ended");
-            }
-        });
-        let (endpoint, meter, runtime) = (format!("http://{address}"), Some(meter), Some(runtime));
-        Ok(Self { kind, endpoint, region, real_credentials, meter, runtime })
+    fn behind(doors: Doors, kind: Kind, region: String, real_credentials: bool) -> Self {
+        let endpoint = doors.plain.endpoint.clone();
+        Self { kind, endpoint, region, real_credentials, doors: Some(doors) }
     }
 
     /// Which database was taken.
@@ -132,7 +116,7 @@ impl Database {
 
     /// Whether it stands in for AWS, so that its promises have to be [checked](Self::check).
     pub fn is_emulator(&self) -> bool {
-        self.runtime.is_some()
+        self.doors.is_some()
     }
 
     /// Tries the promises that the outbox rests on, unless this is AWS itself: see [`check_parts`].
@@ -145,21 +129,53 @@ impl Database {
         check_parts(&self.client().await, &self.streams_client().await).await
     }
 
-    /// The URL that clients and functions are to use: the counting proxy's, where there is one.
+    /// The URL that clients are to use: a counting proxy's, where there is one.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
+    /// The URL of a second way in, where requests meet the [`faults`](Self::faults): for what is being tested. AWS has
+    /// only the one.
+    pub fn faulty_endpoint(&self) -> &str {
+        self.doors.as_ref().map_or(&self.endpoint, |doors| &doors.faulty.endpoint)
+    }
+
+    /// The URL of the [`link`](Self::link) to the [faulty endpoint](Self::faulty_endpoint): for what is being tested with
+    /// a network that breaks. `None` for AWS.
+    pub fn linked_endpoint(&self) -> Option<&str> {
+        self.doors.as_ref().map(|doors| doors.linked_endpoint.as_str())
+    }
+
+    /// What requests to the faulty endpoint meet, through the link or not; `None` for AWS.
+    pub fn faults(&self) -> Option<&Faults> {
+        self.doors.as_ref().map(|doors| &*doors.faults)
+    }
+
+    /// The network of those who use the linked endpoint; `None` for AWS.
+    pub fn link(&self) -> Option<&Link> {
+        self.doors.as_ref().map(|doors| &doors.link)
+    }
+
     /// What was used up to now, by everybody; `None` where it is not measured.
     pub fn usage(&self) -> Option<Usage> {
-        self.meter.as_ref().map(|meter| meter.usage())
+        self.doors.as_ref().map(|doors| doors.plain.usage().and(&doors.faulty.usage()))
+    }
+
+    /// The part of it that came through the faulty endpoint. Refusals that are faults count as refused requests;
+    /// requests that were lost on their way here do not count.
+    pub fn faulty_usage(&self) -> Option<Usage> {
+        self.doors.as_ref().map(|doors| doors.faulty.usage())
     }
 
     /// What a process needs in its environment to use this database through the SDK's defaults, as we do:
     /// dummy credentials for a local database, our own from the environment for another.
     pub fn environment(&self) -> Vec<(String, String)> {
-        let mut variables =
-            vec![(AWS_ENDPOINT_URL_DYNAMODB, self.endpoint.as_str()), ("AWS_REGION", self.region.as_str())];
+        self.environment_at(&self.endpoint)
+    }
+
+    /// As [`environment`](Self::environment), for another of this database's endpoints.
+    pub fn environment_at(&self, endpoint: &str) -> Vec<(String, String)> {
+        let mut variables = vec![(AWS_ENDPOINT_URL_DYNAMODB, endpoint), ("AWS_REGION", self.region.as_str())];
         let own = CREDENTIALS.map(|name| (name, std::env::var(name).unwrap_or_default()));
         if self.real_credentials {
             variables.extend(
@@ -175,8 +191,13 @@ impl Database {
 
     /// A client for tables and items.
     pub async fn client(&self) -> aws_sdk_dynamodb::Client {
+        aws_sdk_dynamodb::Client::from_conf(self.client_config(&self.endpoint).await.build())
+    }
+
+    /// The settings of a client, for more to be added, of one of this database's endpoints.
+    pub async fn client_config(&self, endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
         let config = aws_sdk_dynamodb::config::Builder::from(&self.sdk_config().await);
-        aws_sdk_dynamodb::Client::from_conf(config.endpoint_url(&self.endpoint).build())
+        config.endpoint_url(endpoint)
     }
 
     /// A client for the streams of its tables.
@@ -200,33 +221,6 @@ impl Database {
     }
 }
 
-impl Drop for Database {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // A plain drop blocks, and panics inside another runtime.
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn runtime() -> Result<Runtime, DatabaseError> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .thread_name("dynamodb")
-        .enable_all()
-        .build()
-        .map_err(DatabaseError::io("start a runtime"))
-}
-
-/// Sockets belong to the runtime they are made on.
-async fn on<T: Send + 'static>(
-    runtime: &Runtime,
-    work: impl Future<Output = std::io::Result<T>> + Send + 'static,
-) -> Result<T, DatabaseError> {
-    let joined = runtime.spawn(work).await.map_err(std::io::Error::other);
-    joined.and_then(|result| result).map_err(DatabaseError::io("listen on 127.0.0.1"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +237,12 @@ mod tests {
     async fn a_tls_endpoint_is_used_directly_and_not_measured() {
         let database = Database::start(Some("https://dynamodb.example".to_owned())).await.unwrap();
         assert_eq!(database.endpoint(), "https://dynamodb.example");
-        assert_eq!(database.usage(), None);
+        assert_eq!(database.faulty_endpoint(), "https://dynamodb.example");
+        assert_eq!(
+            (database.usage(), database.faulty_usage(), database.linked_endpoint()),
+            (None, None, None)
+        );
+        assert!(database.faults().is_none() && database.link().is_none());
         assert!(!database.environment().iter().any(|(_, value)| value == DUMMY));
     }
 }

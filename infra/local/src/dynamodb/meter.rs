@@ -60,6 +60,19 @@ impl Usage {
         names.iter().filter_map(|name| self.operations.get(*name)).map(|usage| usage.units).sum()
     }
 
+    /// This and what was used elsewhere.
+    #[must_use]
+    pub(super) fn and(mut self, other: &Self) -> Self {
+        for (name, used) in &other.operations {
+            let sum = self.operations.entry(name.clone()).or_default();
+            sum.requests += used.requests;
+            sum.refused += used.refused;
+            sum.failed_conditions += used.failed_conditions;
+            sum.units += used.units;
+        }
+        self
+    }
+
     /// What was used since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -271,7 +271,12 @@ mod tests {
     async fn verdict(lie: fn(&str, &mut Value)) -> Result<(), ProbeError> {
         let honest = Database::start(None).await.unwrap();
         let (listener, address) = proxy::listen().await.unwrap();
-        tokio::spawn(proxy::serve(listener, honest.endpoint().to_owned(), Arc::new(Liar(lie))));
+        tokio::spawn(proxy::serve(
+            listener,
+            honest.endpoint().to_owned(),
+            Arc::new(Liar(lie)),
+            Arc::default(),
+        ));
         let liar = Database::start(Some(format!("http://{address}"))).await.unwrap();
         check_parts(&liar.client().await, &liar.streams_client().await).await
     }
