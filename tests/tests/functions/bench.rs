@@ -92,13 +92,22 @@ impl Bench {
     }
 
     pub(crate) fn host(&self, function: Function) -> LambdaHost {
+        self.host_with(function, |spec| spec)
+    }
+
+    /// A host whose spec is changed first.
+    pub(crate) fn host_with(
+        &self,
+        function: Function,
+        change: impl FnOnce(FunctionSpec) -> FunctionSpec,
+    ) -> LambdaHost {
         let (name, binary) = match function {
             Function::Stream => ("stream-relay", &self.binaries.stream_relay),
             Function::Scheduled => ("scheduled-relay", &self.binaries.scheduled_relay),
         };
         let set = self.variables.iter().filter(|(_, value)| !value.is_empty());
         let spec = FunctionSpec::new(name, binary).with_variables(set.map(|(n, v)| (n.clone(), v.clone())));
-        LambdaHost::start(spec.with_timeout(TIMEOUT).with_freeze_when_idle(true)).unwrap()
+        LambdaHost::start(change(spec.with_timeout(TIMEOUT).with_freeze_when_idle(true))).unwrap()
     }
 
     /// What invokes a function: the stream's the given records, the schedule's a tick.
@@ -179,6 +188,15 @@ impl Bench {
         let servers = &self.variables["KAFKA_BOOTSTRAP_SERVERS"];
         Reader::open(servers, &self.topic).await.unwrap().rest().await.unwrap()
     }
+}
+
+/// A key of each bucket, in bucket order.
+pub(crate) fn keys() -> Vec<String> {
+    let of = |bucket| {
+        let mut keys = (0..).map(|n: u32| format!("key-{n}"));
+        keys.find(|key| BucketCount::DEFAULT.of_key(key.as_bytes()) == bucket).unwrap()
+    };
+    BucketCount::DEFAULT.buckets().map(of).collect()
 }
 
 /// Another key that lives in the same bucket.

@@ -7,8 +7,10 @@
     reason = "a test states what must hold by panicking when it does not"
 )]
 
+mod backlog;
 mod bench;
 mod events;
+mod overlap;
 mod rejected;
 mod settings;
 mod tables;
