@@ -41,6 +41,9 @@ pub struct EnvironmentOptions {
     pub profile: Profile,
     /// The functions, where somebody has found or built them already.
     pub binaries: Option<FunctionBinaries>,
+    /// Whether the functions reach the database through its link, where requests can also meet faults; everybody else
+    /// goes straight to it. Without effect on AWS.
+    pub dynamodb_behind_link: bool,
     /// Whether function processes are frozen between invocations, as Lambda does.
     pub freeze_when_idle: bool,
 }
@@ -56,6 +59,7 @@ impl Default for EnvironmentOptions {
             sweep_interval: None,
             profile: Profile::Dev,
             binaries: None,
+            dynamodb_behind_link: false,
             freeze_when_idle: true,
         }
     }
@@ -153,13 +157,17 @@ impl Environment {
         table::create(&client, &store_options, &SystemClock::new()).await?;
         let stream = latest_stream_arn(&client, &options.table).await?;
 
-        let template = template(&options, &broker, &database)?;
+        let endpoint = match database.linked_endpoint() {
+            Some(linked) if options.dynamodb_behind_link => linked.to_owned(),
+            _ => database.endpoint().to_owned(),
+        };
+        let template = template(&options, &broker, &endpoint)?;
         // Before the functions, whose environment names it.
         let invoke_api = InvokeApi::start().await.map_err(EnvironmentError::InvokeApi)?;
         let host = |function: &FunctionTemplate, binary| {
             let spec = function
                 .spec(binary)
-                .with_variables(database.environment())
+                .with_variables(database.environment_at(&endpoint))
                 .with_variable(AWS_ENDPOINT_URL_LAMBDA, invoke_api.endpoint())
                 .with_freeze_when_idle(options.freeze_when_idle);
             let host = LambdaHost::start(spec)?;
@@ -267,13 +275,13 @@ async fn trusted_database(endpoint: Option<String>) -> Result<Database, Environm
 fn template(
     options: &EnvironmentOptions,
     broker: &Broker,
-    database: &Database,
+    database_endpoint: &str,
 ) -> Result<Template, TemplateError> {
     let mut template = Template::of_this_workspace()?
         .with_parameter("TableName", &options.table)?
         .with_parameter("BucketCount", options.buckets.get().to_string())?
         .with_parameter("KafkaBootstrapServers", broker.bootstrap_servers())?
-        .with_parameter("DynamoDbEndpoint", database.endpoint())?;
+        .with_parameter("DynamoDbEndpoint", database_endpoint)?;
     for (name, value) in &options.parameters {
         template = template.with_parameter(name, value)?;
     }

@@ -23,19 +23,69 @@ pub enum Kind {
     BrokerRestart,
     /// SIGKILL of the broker, and a start on what it left.
     BrokerKill,
+    /// A network to the broker that swallows everything, for some seconds to a whole timeout; its connections stay dead.
+    BrokerSilent,
+    /// Every connection to the broker reset, several times.
+    BrokerReset,
+    /// Every connection to the broker forgotten by the network, without a word; new ones work.
+    BrokerStranded,
+    /// A network to the broker that keeps everything back and then delivers it, long after the lease.
+    BrokerHeld,
+    /// The same to DynamoDB as [`BrokerSilent`](Self::BrokerSilent).
+    DynamoDbSilent,
+    /// The same to DynamoDB as [`BrokerReset`](Self::BrokerReset).
+    DynamoDbReset,
+    /// The same to DynamoDB as [`BrokerStranded`](Self::BrokerStranded).
+    DynamoDbStranded,
+    /// Most requests to DynamoDB refused as too many, and batches carried out in part.
+    DynamoDbThrottled,
+    /// Requests that DynamoDB carries out without an answer.
+    DynamoDbLostReplies,
+    /// A DynamoDB that does not answer for some seconds.
+    DynamoDbHanging,
+    /// Writes that reach DynamoDB late, also when whoever sent them has given them up, or is dead.
+    DynamoDbLate,
 }
 
-/// What has to be there for a kind.
+/// By what means a kind strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Means {
+    /// Signals to the functions' processes.
+    Signals,
+    /// The broker's process.
+    Broker,
+    /// The network between the functions and the broker.
+    BrokerLink,
+    /// The network between the functions and DynamoDB.
+    DynamoDbLink,
+    /// What DynamoDB makes of requests.
+    DynamoDbFaults,
+}
+
+impl Means {
+    /// What has to be there.
+    pub(super) fn needs(self) -> Needs {
+        match self {
+            Self::Signals => Needs::Nothing,
+            Self::Broker | Self::BrokerLink => Needs::OwnBroker,
+            Self::DynamoDbLink | Self::DynamoDbFaults => Needs::Emulator,
+        }
+    }
+}
+
+/// What has to be there for a kind or a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
     /// A broker that was started here.
     OwnBroker,
+    /// A DynamoDB that stands in for AWS.
+    Emulator,
 }
 
 impl Kind {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 18] = [
         Self::Kill,
         Self::KillAll,
         Self::Freeze,
@@ -43,6 +93,17 @@ impl Kind {
         Self::BrokerFrozen,
         Self::BrokerRestart,
         Self::BrokerKill,
+        Self::BrokerSilent,
+        Self::BrokerReset,
+        Self::BrokerStranded,
+        Self::BrokerHeld,
+        Self::DynamoDbSilent,
+        Self::DynamoDbReset,
+        Self::DynamoDbStranded,
+        Self::DynamoDbThrottled,
+        Self::DynamoDbLostReplies,
+        Self::DynamoDbHanging,
+        Self::DynamoDbLate,
     ];
 
     /// Its name on the command line and in the report.
@@ -55,23 +116,52 @@ impl Kind {
             Self::BrokerFrozen => "broker-frozen",
             Self::BrokerRestart => "broker-restart",
             Self::BrokerKill => "broker-kill",
+            Self::BrokerSilent => "broker-silent",
+            Self::BrokerReset => "broker-reset",
+            Self::BrokerStranded => "broker-stranded",
+            Self::BrokerHeld => "broker-held",
+            Self::DynamoDbSilent => "dynamodb-silent",
+            Self::DynamoDbReset => "dynamodb-reset",
+            Self::DynamoDbStranded => "dynamodb-stranded",
+            Self::DynamoDbThrottled => "dynamodb-throttled",
+            Self::DynamoDbLostReplies => "dynamodb-lost-replies",
+            Self::DynamoDbHanging => "dynamodb-hanging",
+            Self::DynamoDbLate => "dynamodb-late",
         }
     }
 
     /// How many of its cards a deck has: the quick ones more, those that take a whole timeout one.
     pub(super) fn cards(self) -> usize {
         match self {
-            Self::Kill | Self::KillAll => 6,
-            Self::Freeze => 4,
-            Self::BrokerRestart | Self::BrokerKill => 2,
-            Self::FreezePastTimeout | Self::BrokerFrozen => 1,
+            Self::Kill | Self::KillAll => 8,
+            Self::Freeze => 6,
+            Self::BrokerRestart
+            | Self::BrokerKill
+            | Self::BrokerReset
+            | Self::BrokerStranded
+            | Self::BrokerHeld
+            | Self::DynamoDbReset
+            | Self::DynamoDbStranded
+            | Self::DynamoDbThrottled
+            | Self::DynamoDbLostReplies
+            | Self::DynamoDbHanging
+            | Self::DynamoDbLate => 2,
+            Self::FreezePastTimeout | Self::BrokerFrozen | Self::BrokerSilent | Self::DynamoDbSilent => 1,
         }
     }
 
-    pub(super) fn needs(self) -> Needs {
+    pub(super) fn means(self) -> Means {
         match self {
-            Self::Kill | Self::KillAll | Self::Freeze | Self::FreezePastTimeout => Needs::Nothing,
-            Self::BrokerFrozen | Self::BrokerRestart | Self::BrokerKill => Needs::OwnBroker,
+            Self::Kill | Self::KillAll | Self::Freeze | Self::FreezePastTimeout => Means::Signals,
+            Self::BrokerFrozen | Self::BrokerRestart | Self::BrokerKill => Means::Broker,
+            Self::BrokerSilent | Self::BrokerReset | Self::BrokerStranded | Self::BrokerHeld => {
+                Means::BrokerLink
+            }
+            Self::DynamoDbSilent | Self::DynamoDbReset | Self::DynamoDbStranded => Means::DynamoDbLink,
+            Self::DynamoDbThrottled
+            | Self::DynamoDbLostReplies
+            | Self::DynamoDbHanging
+            | Self::DynamoDbLate => Means::DynamoDbFaults,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The campaign: real processes, a real broker and the Lambda host under load, while rounds of faults strike at moments
 //! that a seed decides; and outages as long as real ones.
 //!
-//! One round's way: `deck.rs` deals it, `strike.rs` carries it out, on the field that a segment (`segment.rs`) keeps
+//! One round's way: `deck.rs` deals it, `strike.rs` carries it out (`outage.rs` what lasts), on the field that a segment (`segment.rs`) keeps
 //! under load and judges at its end. `run.rs` goes from segment to segment, each with a database, functions and topics of
 //! its own: the embedded database slows down with the length of its stream.
 //!
@@ -13,6 +13,7 @@ mod kept;
 mod kind;
 mod leases;
 mod options;
+mod outage;
 mod outcomes;
 mod report;
 mod run;

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::lambda::{InvocationRecord, Outcome};
 
+/// What scheduled-relay reports when it cannot reach the table.
+const UNAVAILABLE: &str = "Outbox.Unavailable";
 /// SIGKILL.
 const KILLED: Option<i32> = Some(9);
 /// A process's end is seen a little after the signal.
@@ -35,6 +37,8 @@ pub(super) enum Cause {
     Killed { role: Role, pid: u32 },
     /// This one was stopped for longer than its invocation may take.
     Stopped { role: Role, pid: u32 },
+    /// DynamoDB could not be reached, or was no use, in this time.
+    TableAway { from: SystemTime, to: SystemTime },
     /// All were killed in this time, those included that were only starting.
     AllKilled { from: SystemTime, to: SystemTime },
 }
@@ -49,6 +53,11 @@ impl Cause {
             (Self::Stopped { role, pid }, Outcome::TimedOut) => is(role, pid),
             (Self::AllKilled { from, to }, Outcome::Crashed { exit, .. }) => {
                 exit.signal == KILLED && record.ended >= from && record.ended <= to + SEEN_LATE
+            }
+            // A sweep that sees nothing of the table says so, for the sake of whoever watches its errors.
+            (Self::TableAway { from, to }, Outcome::FunctionError { error_type, .. }) => {
+                let during = record.started <= to && record.ended >= from;
+                role == Role::Scheduled && error_type == UNAVAILABLE && during
             }
             _ => false,
         }
@@ -65,13 +74,11 @@ impl Causes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(cause);
     }
 
-    /// When the last kill of all was over.
-    pub(super) fn end_all_killed(&self, end: SystemTime) {
+    /// Notes when the last thing that lasts was over. Until then it has no end.
+    pub(super) fn over(&self) {
         let mut causes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Cause::AllKilled { to, .. }) =
-            causes.iter_mut().rev().find(|cause| matches!(cause, Cause::AllKilled { .. }))
-        {
-            *to = end;
+        if let Some(Cause::AllKilled { to, .. } | Cause::TableAway { to, .. }) = causes.last_mut() {
+            *to = SystemTime::now();
         }
     }
 
@@ -90,6 +97,8 @@ pub struct Outcomes {
     pub killed: u64,
     /// A round stopped their process for longer than their timeout.
     pub stopped: u64,
+    /// They reported that the table could not be reached, while a round kept it away.
+    pub told: u64,
     /// They failed, timed out or crashed, and no round was the reason.
     pub unexpected: u64,
     /// The longest that ended in an answer.
@@ -106,8 +115,11 @@ impl Outcomes {
                 true
             }
             outcome if causes.explain(role, record) => {
-                let stopped = *outcome == Outcome::TimedOut;
-                *(if stopped { &mut self.stopped } else { &mut self.killed }) += 1;
+                *match outcome {
+                    Outcome::TimedOut => &mut self.stopped,
+                    Outcome::FunctionError { .. } => &mut self.told,
+                    _ => &mut self.killed,
+                } += 1;
                 true
             }
             _ => {
@@ -120,7 +132,7 @@ impl Outcomes {
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.answered + self.killed + self.stopped + self.unexpected
+        self.answered + self.killed + self.stopped + self.told + self.unexpected
     }
 }
 
@@ -129,6 +141,7 @@ impl AddAssign<&Outcomes> for Outcomes {
         self.answered += other.answered;
         self.killed += other.killed;
         self.stopped += other.stopped;
+        self.told += other.told;
         self.unexpected += other.unexpected;
         self.longest = self.longest.max(other.longest);
     }
@@ -177,7 +190,8 @@ mod tests {
             assert_eq!(outcomes.count(role, &record, &causes), unexpected, "{role} {record:?}");
         }
         let longest = Duration::from_secs(10);
-        assert_eq!(outcomes, Outcomes { answered: 1, killed: 1, stopped: 1, unexpected: 6, longest });
+        let expected = Outcomes { answered: 1, killed: 1, stopped: 1, told: 0, unexpected: 6, longest };
+        assert_eq!(outcomes, expected);
         assert_eq!(outcomes.total(), 9);
     }
 
@@ -189,6 +203,26 @@ mod tests {
             causes.note(Cause::AllKilled { from: at(from), to: at(to) });
             let unexpected = Outcomes::default().count(Role::Stream, &record(3, crashed(9)), &causes);
             assert_eq!(!unexpected, explained, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn only_a_sweep_may_say_that_the_table_is_away_and_only_while_it_is() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let failed = |error_type: &str| Outcome::FunctionError {
+            error_type: error_type.to_owned(),
+            message: String::new(),
+        };
+        for (role, error_type, from, to, explained) in [
+            (Role::Scheduled, UNAVAILABLE, 9, 20, true),
+            (Role::Scheduled, UNAVAILABLE, 11, 20, false),
+            (Role::Scheduled, "Outbox.Misconfigured", 9, 20, false),
+            (Role::Stream, UNAVAILABLE, 9, 20, false),
+        ] {
+            let causes = Causes::default();
+            causes.note(Cause::TableAway { from: at(from), to: at(to) });
+            let unexpected = Outcomes::default().count(role, &record(3, failed(error_type)), &causes);
+            assert_eq!(!unexpected, explained, "{role} {error_type} {from} to {to}");
         }
     }
 }

@@ -164,7 +164,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = |name: &str, text: String| writeln!(f, "  {name:<22}{text}");
+        let mut line = |name: &str, text: String| writeln!(f, "  {name:<24}{text}");
         line("seed", self.seed.to_string())?;
         let hits =
             |tally: &Tally| format!("{} rounds, {} hit", thousands(tally.rounds), thousands(tally.hits));
@@ -185,11 +185,12 @@ impl fmt::Display for Report {
         line(
             "invocations",
             format!(
-                "{}: {} answered, {} killed and {} timed out by a round, {} otherwise",
+                "{}: {} answered, {} killed, {} timed out and {} without a table by a round, {} otherwise",
                 thousands(outcomes.total()),
                 thousands(outcomes.answered),
                 thousands(outcomes.killed),
                 thousands(outcomes.stopped),
+                thousands(outcomes.told),
                 thousands(outcomes.unexpected)
             ),
         )?;
@@ -219,7 +220,7 @@ impl fmt::Display for Report {
             line("kept", kept.display().to_string())?;
         }
         let result = if self.holds() { "nothing lost, nothing out of order" } else { "FAILED" };
-        write!(f, "  {:<22}{result}", "result")
+        write!(f, "  {:<24}{result}", "result")
     }
 }
 
@@ -245,12 +246,12 @@ mod tests {
     fn a_good_campaign_says_so() {
         let text = good().to_string();
         for expected in [
-            "seed                  42",
-            "rounds                1,203 rounds, 1,103 hit, in 49 segments",
-            "  kill                1,200 rounds, 1,100 hit",
-            "invocations           100: 90 answered, 8 killed and 2 timed out by a round, 0 otherwise",
-            "duplicates            10\n",
-            "result                nothing lost, nothing out of order",
+            "seed                    42",
+            "rounds                  1,203 rounds, 1,103 hit, in 49 segments",
+            "  kill                  1,200 rounds, 1,100 hit",
+            "100: 90 answered, 8 killed, 2 timed out and 0 without a table by a round, 0 otherwise",
+            "duplicates              10\n",
+            "result                  nothing lost, nothing out of order",
         ] {
             assert!(text.contains(expected), "{expected:?} is missing from\n{text}");
         }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::deck::{Round, deal};
 use super::kept;
-use super::kind::{Kind, Needs};
+use super::kind::Needs;
 use super::options::{CampaignOptions, Timing};
 use super::report::{Report, SegmentReport};
 use super::scenario::Scenario;
@@ -14,7 +14,7 @@ use super::segment::{self, Ground, Plan};
 use super::strike::Struck;
 use crate::environment::EnvironmentError;
 use crate::functions::{FunctionBinaries, FunctionsError};
-use crate::kafka::{Broker, BrokerError, ClientError};
+use crate::kafka::{Broker, BrokerError, BrokerOptions, ClientError};
 use crate::shop::OrderError;
 
 /// Watches a campaign.
@@ -99,7 +99,7 @@ pub async fn run(options: CampaignOptions, observer: &mut dyn Observer) -> Resul
         return Err(CampaignError::TooFewRounds { rounds, kinds });
     }
     let binaries = FunctionBinaries::find_or_build(options.environment.profile).await?;
-    let broker = Broker::start(options.environment.kafka.clone()).await?;
+    let broker = broker(&options.environment.kafka).await?;
     let begun = Instant::now();
     let mut ground = Ground { options, broker, binaries };
     let mut report = Report { seed: ground.options.seed, ..Report::default() };
@@ -118,19 +118,38 @@ pub async fn run(options: CampaignOptions, observer: &mut dyn Observer) -> Resul
     Ok(report)
 }
 
-/// Leaves out, by name, what cannot be done to this broker.
+/// Leaves out, by name, what cannot be done to this broker and this DynamoDB.
 fn leave_out(ground: &mut Ground, report: &mut Report) {
-    let own = matches!(ground.broker.kind(), crate::kafka::Kind::Started { .. });
-    let can = |needs: Needs| own || needs != Needs::OwnBroker;
-    let (options, why) = (&mut ground.options, ground.broker.kind());
-    for kind in Kind::ALL.into_iter().filter(|kind| options.kinds.contains(kind) && !can(kind.needs())) {
-        report.skipped.push(format!("{kind}: the broker is not ours ({why})"));
+    let why = |needs: Needs| match needs {
+        Needs::OwnBroker if ground.broker.link().is_none() => {
+            Some(format!("the broker was not started here ({})", ground.broker.kind()))
+        }
+        Needs::Emulator if is_aws(&ground.options) => Some("DynamoDB is AWS's own".to_owned()),
+        Needs::Nothing | Needs::OwnBroker | Needs::Emulator => None,
+    };
+    let kinds = ground.options.kinds.iter().map(|kind| (kind.to_string(), kind.means().needs()));
+    let scenarios = ground.options.scenarios.iter();
+    let scenarios = scenarios.map(|scenario| (scenario.kind.to_string(), scenario.kind.needs()));
+    let skipped = kinds.chain(scenarios).filter_map(|(name, needs)| Some(format!("{name}: {}", why(needs)?)));
+    report.skipped = skipped.collect();
+    let kinds = ground.options.kinds.iter().copied();
+    let kinds = kinds.filter(|kind| why(kind.means().needs()).is_none()).collect();
+    let scenarios = ground.options.scenarios.iter().copied();
+    let scenarios = scenarios.filter(|scenario| why(scenario.kind.needs()).is_none()).collect();
+    (ground.options.kinds, ground.options.scenarios) = (kinds, scenarios);
+}
+
+/// Nothing stands between the functions and a DynamoDB that is reached over TLS.
+fn is_aws(options: &CampaignOptions) -> bool {
+    options.environment.dynamodb_endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("https://"))
+}
+
+/// The broker, behind a link where one can be put in front of it.
+async fn broker(options: &BrokerOptions) -> Result<Broker, BrokerError> {
+    match Broker::start(BrokerOptions { behind_link: true, ..options.clone() }).await {
+        Err(BrokerError::NoLink { .. }) => Broker::start(options.clone()).await,
+        started => started,
     }
-    for scenario in options.scenarios.iter().filter(|scenario| !can(scenario.kind.needs())) {
-        report.skipped.push(format!("{}: the broker is not ours ({why})", scenario.kind));
-    }
-    options.kinds.retain(|kind| can(kind.needs()));
-    options.scenarios.retain(|scenario| can(scenario.kind.needs()));
 }
 
 async fn outage(

@@ -72,12 +72,14 @@ pub(super) async fn run(
     let options = &ground.options;
     let environment = Environment::start(EnvironmentOptions {
         kafka: BrokerOptions {
-            bootstrap_servers: Some(ground.broker.bootstrap_servers().to_owned()),
+            // What is to be struck goes through the link; this program does not.
+            bootstrap_servers: Some(functions_servers(&ground.broker).to_owned()),
             ..options.environment.kafka.clone()
         },
         table: own("outbox"),
         parameters: parameters(options, plan.timing),
         sweep_interval: Some(plan.timing.sweep_interval),
+        dynamodb_behind_link: true,
         binaries: Some(ground.binaries.clone()),
         ..options.environment.clone()
     })
@@ -103,6 +105,10 @@ pub(super) async fn run(
     let report = stage.run(faults).await;
     stage.environment.stop().await;
     report
+}
+
+fn functions_servers(broker: &Broker) -> &str {
+    broker.linked_servers().unwrap_or_else(|| broker.bootstrap_servers())
 }
 
 fn parameters(options: &CampaignOptions, timing: Timing) -> BTreeMap<String, String> {

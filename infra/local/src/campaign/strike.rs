@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::deck::Round;
-use super::kind::Kind;
+use super::kind::{Kind, Needs};
 use super::options::Timing;
+use super::outage::Outage;
 use super::outcomes::{Cause, Causes, Role};
 use crate::environment::Environment;
 use crate::kafka::{Broker, BrokerError};
@@ -17,6 +18,8 @@ const CHOOSY: Duration = Duration::from_secs(2);
 const AIM_BOUND: Duration = Duration::from_secs(15);
 /// How long the record of an invocation that has ended may take to be there.
 const RECORD_BOUND: Duration = Duration::from_secs(2);
+/// Longer than any round.
+const FAR: Duration = Duration::from_secs(600);
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What came of a round.
@@ -68,7 +71,7 @@ impl Field<'_> {
             Kind::KillAll => self.kill_all(round).await,
             Kind::Freeze => self.freeze(round).await,
             Kind::FreezePastTimeout => self.freeze_past_timeout(round).await,
-            Kind::BrokerFrozen | Kind::BrokerRestart | Kind::BrokerKill => self.without_broker(round).await?,
+            _ => self.outage(round).await?,
         };
         tokio::time::sleep(round.pause).await;
         Ok(struck)
@@ -84,12 +87,10 @@ impl Field<'_> {
     async fn kill_all(&self, round: &Round) -> Struck {
         let Some(target) = self.aim(round).await else { return Struck::miss("no invocation") };
         let from = SystemTime::now();
-        // Until it is known when it was over, it is not.
-        let far = from + AIM_BOUND;
-        self.causes.note(Cause::AllKilled { from, to: far });
+        self.causes.note(Cause::AllKilled { from, to: from + FAR });
         let hosts = [Role::Stream, Role::Scheduled].map(|role| self.host(role));
         let (stream, scheduled) = tokio::join!(hosts[0].kill_all(), hosts[1].kill_all());
-        self.causes.end_all_killed(SystemTime::now());
+        self.causes.over();
         Struck {
             hit: self.crashed(&target).await,
             what: format!("{} processes, with {target}", stream + scheduled),
@@ -124,45 +125,45 @@ impl Field<'_> {
         Struck { hit: timed_out, what: target.to_string() }
     }
 
-    /// The broker frozen, stopped or killed in the middle of an invocation, and brought back.
-    async fn without_broker(&self, round: &Round) -> Result<Struck, BrokerError> {
+    /// Something that the functions need is away or misbehaves for a while, from the middle of an invocation on.
+    async fn outage(&self, round: &Round) -> Result<Struck, BrokerError> {
         let aimed = self.aim(round).await;
         let from = SystemTime::now();
-        let timeout = self.timing.function_timeout;
-        let length = match round.kind {
-            // An invocation that begins at its start sees the broker come back only after its deadline.
-            Kind::BrokerFrozen => timeout + Duration::from_secs(2).mul_f64(round.length),
-            _ => Duration::from_secs(2).mul_f64(round.length),
-        };
-        match round.kind {
-            Kind::BrokerFrozen => self.broker.freeze(true).await?,
-            Kind::BrokerKill => self.broker.kill().await?,
-            _ => self.broker.stop().await?,
+        if round.kind.means().needs() == Needs::Emulator {
+            self.causes.note(Cause::TableAway { from, to: from + FAR });
         }
-        let away = tokio::time::sleep(length);
+        let outage = Outage::begin(self, round).await?;
+        let lasting = tokio::time::sleep(outage.length);
         let also = async {
             match round.also_kill {
                 true => Some(self.kill(round).await),
                 false => None,
             }
         };
-        let ((), killed) = tokio::join!(away, also);
-        match round.kind {
-            Kind::BrokerFrozen => self.broker.freeze(false).await?,
-            _ => self.broker.restart().await?,
+        let ((), killed) = tokio::join!(lasting, also);
+        outage.end(self, round).await?;
+        if round.kind.means().needs() == Needs::Emulator {
+            self.causes.over();
         }
         let to = SystemTime::now();
-        // Of a frozen broker it is asked that it brought an invocation near its deadline, and that it ended in time.
-        let least = if round.kind == Kind::BrokerFrozen { timeout / 2 } else { Duration::ZERO };
-        let met = self.met(from, to, least).await;
-        let mut what = format!("away for {} ms, met by {met} invocations", since(from, to).as_millis());
+        let (hit, evidence) = match outage.affected(self) {
+            Some(affected) => (affected > 0, format!("{affected} affected")),
+            // Of a frozen broker it is asked that it brought an invocation near its deadline, which it kept.
+            None => {
+                let near = self.timing.function_timeout / 2;
+                let least = if round.kind == Kind::BrokerFrozen { near } else { Duration::ZERO };
+                let met = self.met(from, to, least).await;
+                (met > 0, format!("met by {met} invocations"))
+            }
+        };
+        let mut what = format!("for {} ms, {evidence}", since(from, to).as_millis());
         if let Some(target) = aimed {
             what += &format!(", first by {target}");
         }
         if let Some(killed) = killed {
             what += &format!("; and killed {}", killed.what);
         }
-        Ok(Struck { hit: met > 0, what })
+        Ok(Struck { hit, what })
     }
 
     /// Waits for an invocation that is as old as the round wants its victim to be; after a while, for any.
