@@ -18,7 +18,7 @@ use lambda_support::{BOUND, echo, start, until};
 use outbox_local::dynamodb::Database;
 use outbox_local::lambda::LambdaHost;
 use outbox_local::schedule::{ScheduleRule, ScheduleSource, Scheduler};
-use outbox_local::stream::{StreamMapping, StreamPoller, latest_stream_arn};
+use outbox_local::stream::{StreamFaults, StreamMapping, StreamPoller, latest_stream_arn};
 use outbox_local::template::Template;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
@@ -217,4 +217,45 @@ async fn the_schedule_overlaps_and_stops_when_dropped() {
     });
     assert!(more.await.is_err());
     assert!(function.records().iter().all(|record| record.outcome.is_response()));
+}
+
+/// One message a batch, all of them there before the poller starts.
+async fn with_faults(faults: StreamFaults) -> (Streamed, LambdaHost, StreamPoller) {
+    let table = Streamed::new().await;
+    table.put_messages(1..=4).await;
+    let function = start(echo());
+    let mapping = StreamMapping { batch_size: 1, from_horizon: true, ..mapping() };
+    let poller = table.poll(mapping, &function).await;
+    poller.set_faults(faults);
+    (table, function, poller)
+}
+
+#[tokio::test]
+async fn dropped_batches_never_arrive_and_later_ones_do() {
+    let (table, function, poller) = with_faults(StreamFaults { drop: 1.0, ..StreamFaults::default() }).await;
+    until("all are dropped", || (poller.counters().dropped == 4).then_some(())).await;
+    poller.set_faults(StreamFaults::default());
+    table.put_messages([5]).await;
+    assert_eq!(batches(&function, 1).await, ["5"]);
+    let counters = poller.counters();
+    assert_eq!((counters.records, counters.batches, counters.given_up), (5, 1, 0));
+}
+
+#[tokio::test]
+async fn duplicated_batches_arrive_twice() {
+    let (_table, function, poller) =
+        with_faults(StreamFaults { duplicate: 1.0, ..StreamFaults::default() }).await;
+    assert_eq!(batches(&function, 8).await, ["1", "1", "2", "2", "3", "3", "4", "4"]);
+    until("all are done", || (poller.counters().batches == 8).then_some(())).await;
+    assert_eq!(poller.counters().duplicated, 4);
+}
+
+#[tokio::test]
+async fn reordered_batches_arrive_after_the_next_one_or_when_there_is_none() {
+    let (table, function, poller) =
+        with_faults(StreamFaults { reorder: 1.0, ..StreamFaults::default() }).await;
+    assert_eq!(batches(&function, 4).await, ["2", "1", "4", "3"]);
+    table.put_messages([5]).await;
+    assert_eq!(batches(&function, 5).await.last().unwrap(), "5");
+    assert_eq!((poller.counters().reordered, poller.counters().dropped), (5, 0));
 }

@@ -15,8 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::StreamMapping;
+use super::faults::Drawing;
 use super::shard::{ShardReader, Start};
+use super::{StreamFaults, StreamMapping};
 use crate::lambda::LambdaHost;
 
 /// How often the stream is asked for new shards.
@@ -71,6 +72,12 @@ pub struct StreamCounters {
     pub failed_attempts: u64,
     /// Records given up after all their retries.
     pub given_up: u64,
+    /// Batches that were [dropped](StreamFaults::drop): neither in `batches` nor in `given_up`.
+    pub dropped: u64,
+    /// Batches that were [sent twice](StreamFaults::duplicate), which counts twice in `batches`.
+    pub duplicated: u64,
+    /// Batches that were sent [out of order](StreamFaults::reorder), or are kept to be.
+    pub reordered: u64,
 }
 
 #[derive(Debug, Default)]
@@ -80,12 +87,16 @@ pub(super) struct Counting {
     pub(super) batches: AtomicU64,
     pub(super) failed_attempts: AtomicU64,
     pub(super) given_up: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    pub(super) duplicated: AtomicU64,
+    pub(super) reordered: AtomicU64,
 }
 
 /// A running poller; it stops when this is dropped. A batch that was sent is run to its end by the host.
 #[derive(Debug)]
 pub struct StreamPoller {
     counting: Arc<Counting>,
+    faults: Arc<Drawing>,
     _stop: DropGuard,
 }
 
@@ -98,6 +109,7 @@ impl StreamPoller {
         function: LambdaHost,
     ) -> Self {
         let counting = Arc::<Counting>::default();
+        let faults = Arc::<Drawing>::default();
         let stop = CancellationToken::new();
         let reader = ShardReader {
             client,
@@ -105,12 +117,18 @@ impl StreamPoller {
             mapping: Arc::new(mapping),
             function,
             counting: Arc::clone(&counting),
+            faults: Arc::clone(&faults),
         };
         let stopped = stop.clone();
         tokio::spawn(async move {
             stopped.run_until_cancelled(follow_stream(reader)).await;
         });
-        Self { counting, _stop: stop.drop_guard() }
+        Self { counting, faults, _stop: stop.drop_guard() }
+    }
+
+    /// From now on these faults, and no others, meet the batches that are taken from the stream.
+    pub fn set_faults(&self, faults: StreamFaults) {
+        self.faults.set(faults);
     }
 
     /// What has happened so far.
@@ -122,6 +140,9 @@ impl StreamPoller {
             batches: read(&self.counting.batches),
             failed_attempts: read(&self.counting.failed_attempts),
             given_up: read(&self.counting.given_up),
+            dropped: read(&self.counting.dropped),
+            duplicated: read(&self.counting.duplicated),
+            reordered: read(&self.counting.reordered),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::StreamMapping;
 use super::answer::{Progress, progress};
+use super::faults::{Drawing, Fate};
 use super::poller::Counting;
 use super::record::to_event;
 use crate::lambda::{InvokeError, LambdaHost};
@@ -40,10 +41,11 @@ pub(super) struct ShardReader {
     pub(super) mapping: Arc<StreamMapping>,
     pub(super) function: LambdaHost,
     pub(super) counting: Arc<Counting>,
+    pub(super) faults: Arc<Drawing>,
 }
 
 /// A record that passed the filter.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Pending {
     event: Value,
     sequence_number: String,
@@ -55,6 +57,8 @@ struct Pending {
 struct Gathered {
     records: VecDeque<Pending>,
     since: Option<Instant>,
+    /// A batch that is to be sent after the one that follows it.
+    overtaken: Option<Vec<Pending>>,
 }
 
 impl ShardReader {
@@ -102,6 +106,10 @@ impl ShardReader {
                 if self.send(&mut gathered).await.is_err() {
                     return;
                 }
+            }
+            // Nothing follows, for now.
+            if (is_closed || was_empty) && self.send_overtaken(&mut gathered).await.is_err() {
+                return;
             }
             if is_closed {
                 break;
@@ -182,9 +190,41 @@ impl ShardReader {
         }
     }
 
-    /// Sends one batch until it is done or given up. An error: the host was stopped.
+    /// Takes one batch and does to it what the faults say. An error: the host was stopped.
     async fn send(&self, gathered: &mut Gathered) -> Result<(), InvokeError> {
         let mut batch = gathered.take_batch(self.mapping.batch_size);
+        match self.faults.fate() {
+            Fate::Sent => {}
+            Fate::Dropped => {
+                add(&self.counting.dropped, 1);
+                return Ok(());
+            }
+            Fate::Duplicated => {
+                add(&self.counting.duplicated, 1);
+                self.deliver(batch.clone()).await?;
+            }
+            Fate::Reordered => {
+                add(&self.counting.reordered, 1);
+                self.faults.shuffle(&mut batch);
+                if gathered.overtaken.is_none() {
+                    gathered.overtaken = Some(batch);
+                    return Ok(());
+                }
+            }
+        }
+        self.deliver(batch).await?;
+        self.send_overtaken(gathered).await
+    }
+
+    async fn send_overtaken(&self, gathered: &mut Gathered) -> Result<(), InvokeError> {
+        match gathered.overtaken.take() {
+            Some(batch) => self.deliver(batch).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends one batch until it is done or given up. An error: the host was stopped.
+    async fn deliver(&self, mut batch: Vec<Pending>) -> Result<(), InvokeError> {
         let mut retries = 0;
         let mut backoff = Backoff::default();
         while !batch.is_empty() {
@@ -278,6 +318,7 @@ mod tests {
                 })
                 .collect(),
             since: Some(Instant::now()),
+            overtaken: None,
         }
     }
 
