@@ -9,12 +9,13 @@ use outbox::{BucketCount, StoreError, SystemClock};
 use outbox_store_dynamodb::{StoreOptions, table};
 use thiserror::Error;
 
-use crate::dynamodb::{AWS_ENDPOINT_URL_DYNAMODB, Database, DatabaseError, ProbeError};
+use crate::dynamodb::{AWS_ENDPOINT_URL_DYNAMODB, Database, DatabaseError, Faults, ProbeError};
 use crate::functions::{FunctionBinaries, FunctionsError, Profile};
 use crate::kafka::{Broker, BrokerError, BrokerOptions, KAFKA_BOOTSTRAP_SERVERS, RequireError};
 use crate::lambda::{AWS_ENDPOINT_URL_LAMBDA, HostError, InvokeApi, LambdaHost};
+use crate::link::Link;
 use crate::schedule::{ScheduleError, Scheduler};
-use crate::stream::{StreamError, StreamPoller, latest_stream_arn};
+use crate::stream::{StreamError, StreamFaults, StreamPoller, latest_stream_arn};
 use crate::template::{FunctionTemplate, Template, TemplateError};
 
 const STREAM_RELAY: &str = "StreamRelayFunction";
@@ -41,11 +42,16 @@ pub struct EnvironmentOptions {
     pub profile: Profile,
     /// The functions, where somebody has found or built them already.
     pub binaries: Option<FunctionBinaries>,
-    /// Whether the functions reach the database through its link, where requests can also meet faults; everybody else
-    /// goes straight to it. Without effect on AWS.
+    /// Whether the functions reach the database through its link, so that their network can be broken; everybody else
+    /// goes straight to it. Without effect on AWS, whose [`dynamodb_link`](Environment::dynamodb_link) is `None`. (For
+    /// Kafka it is [`BrokerOptions::behind_link`].)
     pub dynamodb_behind_link: bool,
     /// Whether function processes are frozen between invocations, as Lambda does.
     pub freeze_when_idle: bool,
+    /// Whether the table's stream invokes anything. Without it, only the schedule does.
+    pub with_stream: bool,
+    /// What becomes of the stream's batches: [`StreamPoller::set_faults`] changes it later.
+    pub stream_faults: StreamFaults,
 }
 
 impl Default for EnvironmentOptions {
@@ -61,11 +67,22 @@ impl Default for EnvironmentOptions {
             binaries: None,
             dynamodb_behind_link: false,
             freeze_when_idle: true,
+            with_stream: true,
+            stream_faults: StreamFaults::default(),
         }
     }
 }
 
 impl EnvironmentOptions {
+    /// With links between the functions and everything they talk to. Whatever cannot be behind one is refused by name at
+    /// the start, but for AWS.
+    #[must_use]
+    pub fn with_links(mut self) -> Self {
+        self.dynamodb_behind_link = true;
+        self.kafka.behind_link = true;
+        self
+    }
+
     /// The defaults, with the DynamoDB and the broker that the environment variables name, if they do.
     pub fn from_env() -> Result<Self, RequireError> {
         let endpoint = std::env::var(AWS_ENDPOINT_URL_DYNAMODB).ok();
@@ -126,12 +143,13 @@ pub enum EnvironmentError {
 pub struct Environment {
     // What invokes goes first, then what is invoked, then what that talks to.
     scheduler: Scheduler,
-    poller: StreamPoller,
+    poller: Option<StreamPoller>,
     invoke_api: InvokeApi,
     stream_relay: LambdaHost,
     scheduled_relay: LambdaHost,
     broker: Broker,
     database: Database,
+    dynamodb_behind_link: bool,
     client: Client,
     store_options: StoreOptions,
 }
@@ -157,17 +175,14 @@ impl Environment {
         table::create(&client, &store_options, &SystemClock::new()).await?;
         let stream = latest_stream_arn(&client, &options.table).await?;
 
-        let endpoint = match database.linked_endpoint() {
-            Some(linked) if options.dynamodb_behind_link => linked.to_owned(),
-            _ => database.endpoint().to_owned(),
-        };
-        let template = template(&options, &broker, &endpoint)?;
+        let ways = Ways::of_functions(&options, &broker, &database);
+        let template = template(&options, &ways)?;
         // Before the functions, whose environment names it.
         let invoke_api = InvokeApi::start().await.map_err(EnvironmentError::InvokeApi)?;
         let host = |function: &FunctionTemplate, binary| {
             let spec = function
                 .spec(binary)
-                .with_variables(database.environment_at(&endpoint))
+                .with_variables(database.environment_at(&ways.dynamodb))
                 .with_variable(AWS_ENDPOINT_URL_LAMBDA, invoke_api.endpoint())
                 .with_freeze_when_idle(options.freeze_when_idle);
             let host = LambdaHost::start(spec)?;
@@ -181,8 +196,15 @@ impl Environment {
         let rule = sweeping.schedules.values().next().ok_or(no_event(SCHEDULED_RELAY, "ScheduleV2"))?.clone();
         let stream_relay = host(&streaming, &binaries.stream_relay)?;
         let scheduled_relay = host(&sweeping, &binaries.scheduled_relay)?;
-        let poller =
-            StreamPoller::start(database.streams_client().await, stream, mapping, stream_relay.clone());
+        let poller = match options.with_stream {
+            true => {
+                let client = database.streams_client().await;
+                let poller = StreamPoller::start(client, stream, mapping, stream_relay.clone());
+                poller.set_faults(options.stream_faults);
+                Some(poller)
+            }
+            false => None,
+        };
         let scheduler = Scheduler::start(rule, options.sweep_interval, scheduled_relay.clone())?;
         Ok(Self {
             scheduler,
@@ -192,6 +214,7 @@ impl Environment {
             scheduled_relay,
             broker,
             database,
+            dynamodb_behind_link: options.dynamodb_behind_link,
             client,
             store_options,
         })
@@ -232,9 +255,24 @@ impl Environment {
         &self.invoke_api
     }
 
-    /// What reads the stream.
-    pub fn poller(&self) -> &StreamPoller {
-        &self.poller
+    /// What reads the stream; `None` without [`EnvironmentOptions::with_stream`].
+    pub fn poller(&self) -> Option<&StreamPoller> {
+        self.poller.as_ref()
+    }
+
+    /// What the functions' requests to DynamoDB meet, and nobody else's; `None` for AWS.
+    pub fn dynamodb_faults(&self) -> Option<&Faults> {
+        self.database.faults()
+    }
+
+    /// The functions' network to DynamoDB; `None` without [`EnvironmentOptions::dynamodb_behind_link`].
+    pub fn dynamodb_link(&self) -> Option<&Link> {
+        self.database.link().filter(|_| self.dynamodb_behind_link)
+    }
+
+    /// The functions' network to Kafka; `None` without [`BrokerOptions::behind_link`].
+    pub fn kafka_link(&self) -> Option<&Link> {
+        self.broker.link()
     }
 
     /// What a process needs in its environment to use all this: an application, or a function.
@@ -272,16 +310,28 @@ async fn trusted_database(endpoint: Option<String>) -> Result<Database, Environm
     Ok(database)
 }
 
-fn template(
-    options: &EnvironmentOptions,
-    broker: &Broker,
-    database_endpoint: &str,
-) -> Result<Template, TemplateError> {
+/// Where the functions find what they talk to.
+struct Ways {
+    dynamodb: String,
+    kafka: String,
+}
+
+impl Ways {
+    /// What is tested uses the endpoint where faults can meet it; what tests, such as the poller, does not.
+    fn of_functions(options: &EnvironmentOptions, broker: &Broker, database: &Database) -> Self {
+        let linked = database.linked_endpoint().filter(|_| options.dynamodb_behind_link);
+        let dynamodb = linked.unwrap_or_else(|| database.faulty_endpoint()).to_owned();
+        let kafka = broker.linked_servers().unwrap_or_else(|| broker.bootstrap_servers()).to_owned();
+        Self { dynamodb, kafka }
+    }
+}
+
+fn template(options: &EnvironmentOptions, ways: &Ways) -> Result<Template, TemplateError> {
     let mut template = Template::of_this_workspace()?
         .with_parameter("TableName", &options.table)?
         .with_parameter("BucketCount", options.buckets.get().to_string())?
-        .with_parameter("KafkaBootstrapServers", broker.bootstrap_servers())?
-        .with_parameter("DynamoDbEndpoint", database_endpoint)?;
+        .with_parameter("KafkaBootstrapServers", &ways.kafka)?
+        .with_parameter("DynamoDbEndpoint", &ways.dynamodb)?;
     for (name, value) in &options.parameters {
         template = template.with_parameter(name, value)?;
     }
