@@ -270,3 +270,14 @@ async fn a_run_that_found_nothing_takes_the_bucket_again_for_what_arrived_meanwh
     assert_eq!(bench.published().len(), 1);
     assert_eq!(bench.owner(bucket), None);
 }
+
+/// Otherwise the lease holds up everybody else until it lapses.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_was_not_answered_is_made_good_at_the_end() {
+    let bench = Bench::new();
+    bench.enqueue("21");
+    bench.store.fail_releases(1);
+    bench.hinted(&[Bench::bucket_of("21")], 60).await;
+    assert!(bench.store.memory.is_empty());
+    assert_eq!(bench.owner(Bench::bucket_of("21")), None);
+}

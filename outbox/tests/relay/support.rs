@@ -29,6 +29,7 @@ pub(crate) struct Hooked {
     after_fetch: Hook,
     failing_deletes: Arc<Mutex<u32>>,
     hanging_deletes: Arc<Mutex<u32>>,
+    failing_releases: Arc<Mutex<u32>>,
     faulty: Arc<Mutex<BTreeSet<Bucket>>>,
 }
 
@@ -40,6 +41,7 @@ impl Hooked {
             after_fetch: Arc::default(),
             failing_deletes: Arc::default(),
             hanging_deletes: Arc::default(),
+            failing_releases: Arc::default(),
             faulty: Arc::default(),
         }
     }
@@ -59,6 +61,11 @@ impl Hooked {
     /// Makes the first deletes hang until their limit is over.
     pub(crate) fn hang_deletes(&self, times: u32) {
         *self.hanging_deletes.lock().unwrap() = times;
+    }
+
+    /// Makes the first releases fail without having happened.
+    pub(crate) fn fail_releases(&self, times: u32) {
+        *self.failing_releases.lock().unwrap() = times;
     }
 
     /// Makes what lies behind a bucket's messages a misconfiguration.
@@ -142,6 +149,12 @@ impl LeaseOwnership for Hooked {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Self::run(&self.before_release);
+        let mut failing = self.failing_releases.lock().unwrap();
+        if *failing > 0 {
+            *failing -= 1;
+            let error = StoreError::new(StoreErrorKind::MayHaveHappened, "told to fail");
+            return Box::pin(std::future::ready(Err(error)));
+        }
         self.memory.release(relay, leases, limit)
     }
 
