@@ -175,15 +175,14 @@ impl Environment {
         table::create(&client, &store_options, &SystemClock::new()).await?;
         let stream = latest_stream_arn(&client, &options.table).await?;
 
-        let ways = Ways::of_functions(&options, &broker, &database);
-        let template = template(&options, &ways)?;
         // Before the functions, whose environment names it.
         let invoke_api = InvokeApi::start().await.map_err(EnvironmentError::InvokeApi)?;
+        let ways = Ways::of_functions(&options, &broker, &database, &invoke_api);
+        let template = template(&options, &ways)?;
         let host = |function: &FunctionTemplate, binary| {
             let spec = function
                 .spec(binary)
                 .with_variables(database.environment_at(&ways.dynamodb))
-                .with_variable(AWS_ENDPOINT_URL_LAMBDA, invoke_api.endpoint())
                 .with_freeze_when_idle(options.freeze_when_idle);
             let host = LambdaHost::start(spec)?;
             invoke_api.register(&host);
@@ -314,15 +313,21 @@ async fn trusted_database(endpoint: Option<String>) -> Result<Database, Environm
 struct Ways {
     dynamodb: String,
     kafka: String,
+    lambda: String,
 }
 
 impl Ways {
     /// What is tested uses the endpoint where faults can meet it; what tests, such as the poller, does not.
-    fn of_functions(options: &EnvironmentOptions, broker: &Broker, database: &Database) -> Self {
+    fn of_functions(
+        options: &EnvironmentOptions,
+        broker: &Broker,
+        database: &Database,
+        invoke_api: &InvokeApi,
+    ) -> Self {
         let linked = database.linked_endpoint().filter(|_| options.dynamodb_behind_link);
         let dynamodb = linked.unwrap_or_else(|| database.faulty_endpoint()).to_owned();
         let kafka = broker.linked_servers().unwrap_or_else(|| broker.bootstrap_servers()).to_owned();
-        Self { dynamodb, kafka }
+        Self { dynamodb, kafka, lambda: invoke_api.endpoint() }
     }
 }
 
@@ -331,7 +336,8 @@ fn template(options: &EnvironmentOptions, ways: &Ways) -> Result<Template, Templ
         .with_parameter("TableName", &options.table)?
         .with_parameter("BucketCount", options.buckets.get().to_string())?
         .with_parameter("KafkaBootstrapServers", &ways.kafka)?
-        .with_parameter("DynamoDbEndpoint", &ways.dynamodb)?;
+        .with_parameter("DynamoDbEndpoint", &ways.dynamodb)?
+        .with_parameter("LambdaEndpoint", &ways.lambda)?;
     for (name, value) in &options.parameters {
         template = template.with_parameter(name, value)?;
     }

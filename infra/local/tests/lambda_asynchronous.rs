@@ -16,9 +16,11 @@ use std::time::Duration;
 use aws_sdk_lambda::error::ProvideErrorMetadata;
 use aws_sdk_lambda::types::InvocationType;
 use invoking::{Bench, json_of, sent};
-use lambda_support::{BOUND, echo, until};
-use outbox_local::lambda::{ProcessState, RecursiveLoop};
+use lambda_support::{BOUND, echo, start, until};
+use outbox_local::lambda::{InvokeError, ProcessState, RecursiveLoop};
 use serde_json::json;
+
+const LARGEST_EVENT: usize = 1024 * 1024;
 
 /// What the function printed of a chain, in its order: what was left, and the tracing header.
 async fn chain(bench: &Bench, length: usize) -> Vec<(u64, String)> {
@@ -178,4 +180,15 @@ async fn a_retry_that_would_come_too_late_is_not_waited_for() {
     bench.host.invoke_async(&json!({"do": "error"})).unwrap();
     bench.idle().await;
     assert_eq!((bench.host.counters().errors, bench.host.counters().expired_events), (1, 1));
+}
+
+#[tokio::test]
+async fn an_event_may_be_smaller_than_a_request() {
+    let host = start(echo());
+    // A string in its quotes: two bytes more.
+    let sized = |bytes: usize| json!("x".repeat(bytes - 2));
+    host.invoke_async(&sized(LARGEST_EVENT)).unwrap();
+    let refused = host.invoke_async(&sized(LARGEST_EVENT + 1));
+    assert!(matches!(refused, Err(InvokeError::TooLarge { limit: LARGEST_EVENT, .. })), "{refused:?}");
+    host.invoke(&sized(LARGEST_EVENT + 1)).await.unwrap();
 }
