@@ -45,6 +45,12 @@ pub enum Kind {
     DynamoDbHanging,
     /// Writes that reach DynamoDB late, also when whoever sent them has given them up, or is dead.
     DynamoDbLate,
+    /// The stream's batches dropped: only the schedule delivers.
+    StreamDropped,
+    /// The stream's batches sent twice.
+    StreamDoubled,
+    /// The stream's batches, and the records in them, out of order.
+    StreamReordered,
 }
 
 /// By what means a kind strikes.
@@ -60,13 +66,15 @@ pub(super) enum Means {
     DynamoDbLink,
     /// What DynamoDB makes of requests.
     DynamoDbFaults,
+    /// What becomes of the stream's batches.
+    StreamFaults,
 }
 
 impl Means {
     /// What has to be there.
     pub(super) fn needs(self) -> Needs {
         match self {
-            Self::Signals => Needs::Nothing,
+            Self::Signals | Self::StreamFaults => Needs::Nothing,
             Self::Broker | Self::BrokerLink => Needs::OwnBroker,
             Self::DynamoDbLink | Self::DynamoDbFaults => Needs::Emulator,
         }
@@ -85,7 +93,7 @@ pub(super) enum Needs {
 
 impl Kind {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Kill,
         Self::KillAll,
         Self::Freeze,
@@ -104,6 +112,9 @@ impl Kind {
         Self::DynamoDbLostReplies,
         Self::DynamoDbHanging,
         Self::DynamoDbLate,
+        Self::StreamDropped,
+        Self::StreamDoubled,
+        Self::StreamReordered,
     ];
 
     /// Its name on the command line and in the report.
@@ -127,6 +138,9 @@ impl Kind {
             Self::DynamoDbLostReplies => "dynamodb-lost-replies",
             Self::DynamoDbHanging => "dynamodb-hanging",
             Self::DynamoDbLate => "dynamodb-late",
+            Self::StreamDropped => "stream-dropped",
+            Self::StreamDoubled => "stream-doubled",
+            Self::StreamReordered => "stream-reordered",
         }
     }
 
@@ -145,7 +159,10 @@ impl Kind {
             | Self::DynamoDbThrottled
             | Self::DynamoDbLostReplies
             | Self::DynamoDbHanging
-            | Self::DynamoDbLate => 2,
+            | Self::DynamoDbLate
+            | Self::StreamDropped
+            | Self::StreamDoubled
+            | Self::StreamReordered => 2,
             Self::FreezePastTimeout | Self::BrokerFrozen | Self::BrokerSilent | Self::DynamoDbSilent => 1,
         }
     }
@@ -162,6 +179,7 @@ impl Kind {
             | Self::DynamoDbLostReplies
             | Self::DynamoDbHanging
             | Self::DynamoDbLate => Means::DynamoDbFaults,
+            Self::StreamDropped | Self::StreamDoubled | Self::StreamReordered => Means::StreamFaults,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::strike::Field;
 use crate::dynamodb::{Fault, Faults, InForce, Rule};
 use crate::kafka::BrokerError;
 use crate::link::{Link, Mode};
+use crate::stream::{StreamFaults, StreamPoller};
 
 /// The share of requests that are throttled, lost or late, from the least to the most.
 const SHARE: (f64, f64) = (0.3, 0.9);
@@ -30,12 +31,13 @@ enum Evidence {
     DynamoDb(u64),
     /// Requests to DynamoDB.
     Requests(Vec<InForce>),
+    /// Batches of the stream, of so many before.
+    Batches(u64),
 }
 
 impl Outage {
     /// Takes it away.
     pub(super) async fn begin(field: &Field<'_>, round: &Round) -> Result<Self, BrokerError> {
-        let database = field.environment.database();
         let evidence = match round.kind.means() {
             Means::Signals => Evidence::Invocations,
             Means::Broker => {
@@ -53,13 +55,18 @@ impl Outage {
                 if round.kind == Kind::BrokerHeld { Evidence::Invocations } else { Evidence::Broker(before) }
             }
             Means::DynamoDbLink => {
-                let before = cut(database.link());
-                database.link().inspect(|link| break_link(link, round.kind));
+                let before = cut(field.environment.dynamodb_link());
+                field.environment.dynamodb_link().inspect(|link| break_link(link, round.kind));
                 Evidence::DynamoDb(before)
             }
             Means::DynamoDbFaults => {
-                let rules = database.faults().map(|faults| misbehave(faults, round, field));
+                let rules = field.environment.dynamodb_faults().map(|faults| misbehave(faults, round, field));
                 Evidence::Requests(rules.unwrap_or_default())
+            }
+            Means::StreamFaults => {
+                let before = mistreated(field.environment.poller());
+                field.environment.poller().inspect(|poller| poller.set_faults(stream_faults(round)));
+                Evidence::Batches(before)
             }
         };
         Ok(Self { length: length(field, round), evidence })
@@ -67,14 +74,20 @@ impl Outage {
 
     /// Brings it back.
     pub(super) async fn end(&self, field: &Field<'_>, round: &Round) -> Result<(), BrokerError> {
-        let database = field.environment.database();
         match round.kind.means() {
             Means::Signals => {}
             Means::Broker if round.kind == Kind::BrokerFrozen => field.broker.freeze(false).await?,
             Means::Broker => field.broker.restart().await?,
             Means::BrokerLink => drop(field.broker.link().inspect(|link| mend_link(link, round.kind))),
-            Means::DynamoDbLink => drop(database.link().inspect(|link| mend_link(link, round.kind))),
-            Means::DynamoDbFaults => drop(database.faults().inspect(|faults| faults.clear())),
+            Means::DynamoDbLink => {
+                drop(field.environment.dynamodb_link().inspect(|link| mend_link(link, round.kind)))
+            }
+            Means::DynamoDbFaults => {
+                drop(field.environment.dynamodb_faults().inspect(|faults| faults.clear()))
+            }
+            Means::StreamFaults => {
+                field.environment.poller().inspect(|poller| poller.set_faults(StreamFaults::default()));
+            }
         }
         Ok(())
     }
@@ -84,7 +97,8 @@ impl Outage {
         match &self.evidence {
             Evidence::Invocations => None,
             Evidence::Broker(before) => Some(cut(field.broker.link()) - before),
-            Evidence::DynamoDb(before) => Some(cut(field.environment.database().link()) - before),
+            Evidence::DynamoDb(before) => Some(cut(field.environment.dynamodb_link()) - before),
+            Evidence::Batches(before) => Some(mistreated(field.environment.poller()) - before),
             Evidence::Requests(rules) => Some(rules.iter().map(InForce::injected).sum()),
         }
     }
@@ -102,9 +116,12 @@ fn length(field: &Field<'_>, round: &Round) -> Duration {
         Kind::BrokerHeld => between(lease / 2, 2 * lease),
         Kind::BrokerStranded | Kind::DynamoDbStranded => Duration::ZERO,
         Kind::DynamoDbHanging => between(seconds(1), 2 * lease),
-        Kind::DynamoDbThrottled | Kind::DynamoDbLostReplies | Kind::DynamoDbLate => {
-            between(seconds(1), seconds(4))
-        }
+        Kind::DynamoDbThrottled
+        | Kind::DynamoDbLostReplies
+        | Kind::DynamoDbLate
+        | Kind::StreamDropped
+        | Kind::StreamDoubled
+        | Kind::StreamReordered => between(seconds(1), seconds(4)),
         _ => between(Duration::ZERO, seconds(2)),
     }
 }
@@ -146,4 +163,18 @@ fn misbehave(faults: &Faults, round: &Round, field: &Field<'_>) -> Vec<InForce> 
             vec![faults.set(rule(Fault::Late(late)).with_share(SHARE.0).with_operations(WRITES))]
         }
     }
+}
+
+fn stream_faults(round: &Round) -> StreamFaults {
+    let none = StreamFaults { seed: round.rank.into(), ..StreamFaults::default() };
+    match round.kind {
+        Kind::StreamDropped => StreamFaults { drop: 1.0, ..none },
+        Kind::StreamDoubled => StreamFaults { duplicate: 1.0, ..none },
+        _ => StreamFaults { reorder: 1.0, ..none },
+    }
+}
+
+/// Batches that met a fault so far.
+fn mistreated(poller: Option<&StreamPoller>) -> u64 {
+    poller.map(StreamPoller::counters).map_or(0, |it| it.dropped + it.duplicated + it.reordered)
 }

@@ -8,7 +8,7 @@ use super::deck::{Round, deal};
 use super::kept;
 use super::kind::Needs;
 use super::options::{CampaignOptions, Timing};
-use super::report::{Report, SegmentReport};
+use super::report::{Failure, Report, SegmentReport};
 use super::scenario::Scenario;
 use super::segment::{self, Ground, Plan};
 use super::strike::Struck;
@@ -161,13 +161,18 @@ async fn outage(
     let plan =
         Plan { name: scenario.to_string(), timing: scenario.timing, drain_bound: scenario.drain_bound() };
     observer.segment_started(&plan.name);
+    let mut met = 0;
     let done = segment::run(ground, &plan, async |field, diary| {
         diary.push(format!("{} begins", kept::time(SystemTime::now())));
-        scenario.carry_out(field).await?;
-        diary.push(format!("{} is over", kept::time(SystemTime::now())));
+        met = scenario.carry_out(field).await?;
+        diary.push(format!("{} is over, and met {met} times", kept::time(SystemTime::now())));
         Ok(())
     });
-    let segment = done.await.map_err(in_segment(ground, &plan))?;
+    let mut segment = done.await.map_err(in_segment(ground, &plan))?;
+    if met == 0 {
+        let what = "nothing met it, so nothing was tested".to_owned();
+        segment.failures.push(Failure { segment: plan.name.clone(), what });
+    }
     report.scenarios.push((scenario, segment.drain, segment.outcomes.longest));
     report.add(&segment);
     observer.segment_ended(&segment);
@@ -185,6 +190,7 @@ async fn rounds_of(
         name: format!("rounds {} to {}", number(rounds.first()), number(rounds.last())),
         timing: Timing::SHORT,
         drain_bound: Timing::SHORT.drain_bound(),
+        rate: ground.options.rate,
     };
     observer.segment_started(&plan.name);
     let done = segment::run(ground, &plan, async |field, diary| {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::kind::{Needs, UnknownName};
 use super::options::Timing;
 use super::strike::Field;
+use crate::dynamodb::{Fault, Rule};
 use crate::kafka::BrokerError;
+use crate::stream::StreamFaults;
 
 /// What is away, for how long, and with which timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,13 @@ pub enum ScenarioKind {
     /// The broker: every invocation succeeds, no batch is reported failed, and everything drains within one schedule
     /// interval of its return.
     BrokerAway,
+    /// DynamoDB refuses every request of the functions: each invocation ends by itself before its deadline, and
+    /// everything drains afterwards.
+    ThrottledWholly,
+    /// DynamoDB refuses seven of ten requests of the functions, and as much of each batch of deletes: as above.
+    ThrottledMostly,
+    /// No event of the stream arrives: the schedule alone delivers everything.
+    StreamDropped,
 }
 
 /// From here on an outage is told with the times that the template deploys.
@@ -34,18 +43,24 @@ const FULL: Duration = Duration::from_secs(300);
 
 impl ScenarioKind {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 1] = [Self::BrokerAway];
+    pub const ALL: [Self; 4] =
+        [Self::BrokerAway, Self::ThrottledWholly, Self::ThrottledMostly, Self::StreamDropped];
 
     /// Its name on the command line and in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::BrokerAway => "broker-away",
+            Self::ThrottledWholly => "throttled-wholly",
+            Self::ThrottledMostly => "throttled-mostly",
+            Self::StreamDropped => "stream-dropped",
         }
     }
 
     pub(super) fn needs(self) -> Needs {
         match self {
             Self::BrokerAway => Needs::OwnBroker,
+            Self::ThrottledWholly | Self::ThrottledMostly => Needs::Emulator,
+            Self::StreamDropped => Needs::Nothing,
         }
     }
 }
@@ -83,22 +98,62 @@ impl Scenario {
     pub(super) fn drain_bound(&self) -> Duration {
         match self.kind {
             // The next sweep comes within one interval, and needs the time to send what has gathered.
-            ScenarioKind::BrokerAway => self.timing.sweep_interval + SENDING,
-        }
-    }
-
-    /// Takes it away, waits, and brings it back.
-    pub(super) async fn carry_out(&self, field: &Field<'_>) -> Result<(), BrokerError> {
-        match self.kind {
-            ScenarioKind::BrokerAway => {
-                field.broker.stop().await?;
-                tokio::time::sleep(self.length).await;
-                field.broker.restart().await
+            ScenarioKind::BrokerAway | ScenarioKind::StreamDropped => self.timing.sweep_interval + SENDING,
+            // Releases are refused too, so that leases must lapse.
+            ScenarioKind::ThrottledWholly | ScenarioKind::ThrottledMostly => {
+                self.timing.drain_bound() + SENDING
             }
         }
     }
+
+    /// Orders a second while it lasts, at most `rate`: what gathers in a long one is as much as in a short one, because
+    /// the time to send it counts against the drain.
+    pub(super) fn rate(&self, rate: u32) -> u32 {
+        let seconds = u32::try_from(self.length.as_secs()).unwrap_or(u32::MAX).max(1);
+        rate.min(GATHERED / seconds).max(1)
+    }
+
+    /// Takes it away, waits, and brings it back. Returns how much met it; none: nothing has been tested.
+    pub(super) async fn carry_out(&self, field: &Field<'_>) -> Result<u64, BrokerError> {
+        match self.kind {
+            ScenarioKind::BrokerAway => {
+                let before = invocations(field);
+                field.broker.stop().await?;
+                tokio::time::sleep(self.length).await;
+                let met = invocations(field) - before;
+                field.broker.restart().await?;
+                Ok(met)
+            }
+            ScenarioKind::ThrottledWholly => Ok(self.throttle(field, 1.0).await),
+            ScenarioKind::ThrottledMostly => Ok(self.throttle(field, 0.7).await),
+            ScenarioKind::StreamDropped => {
+                let Some(poller) = field.environment.poller() else { return Ok(0) };
+                // Until the end of the segment: what is placed last must be delivered by the schedule too.
+                poller.set_faults(StreamFaults { drop: 1.0, ..StreamFaults::default() });
+                tokio::time::sleep(self.length).await;
+                Ok(poller.counters().dropped)
+            }
+        }
+    }
+
+    async fn throttle(&self, field: &Field<'_>, share: f64) -> u64 {
+        let Some(faults) = field.environment.dynamodb_faults() else { return 0 };
+        let refused = faults.set(Rule::new(Fault::Throttle).with_share(share));
+        let left = faults.add(Rule::new(Fault::Unprocessed(share)));
+        tokio::time::sleep(self.length).await;
+        faults.clear();
+        refused.injected() + left.injected()
+    }
 }
 
+/// Invocations that have ended, of both functions.
+fn invocations(field: &Field<'_>) -> u64 {
+    let hosts = [field.environment.stream_relay(), field.environment.scheduled_relay()];
+    hosts.iter().map(|host| host.counters().invocations).sum()
+}
+
+/// Orders that gather during an outage.
+const GATHERED: u32 = 1_500;
 /// For the work itself: some thousands of messages through an unoptimised relay and the embedded database, which are
 /// slower than what they stand for.
 const SENDING: Duration = Duration::from_secs(30);

@@ -56,6 +56,8 @@ pub(super) struct Plan {
     pub(super) name: String,
     pub(super) timing: Timing,
     pub(super) drain_bound: Duration,
+    /// Orders a second.
+    pub(super) rate: u32,
 }
 
 /// Runs one segment. `faults` strikes while orders are being placed; what it returns is told when a verdict fails.
@@ -72,8 +74,9 @@ pub(super) async fn run(
     let options = &ground.options;
     let environment = Environment::start(EnvironmentOptions {
         kafka: BrokerOptions {
-            // What is to be struck goes through the link; this program does not.
+            // What is to be struck goes through the link, which is not this environment's; this program does not.
             bootstrap_servers: Some(functions_servers(&ground.broker).to_owned()),
+            behind_link: false,
             ..options.environment.kafka.clone()
         },
         table: own("outbox"),
@@ -95,7 +98,7 @@ pub(super) async fn run(
             writer: Writer::new(environment.client().clone(), environment.store_options().clone()),
             table: own("orders"),
             topics,
-            load: load(options),
+            load: load(options.customers, plan.rate),
         },
         causes: Causes::default(),
         environment,
@@ -118,13 +121,13 @@ fn parameters(options: &CampaignOptions, timing: Timing) -> BTreeMap<String, Str
     parameters
 }
 
-fn load(options: &CampaignOptions) -> Load {
+fn load(customers: u32, rate: u32) -> Load {
     Load {
-        customers: options.customers,
-        keyless: options.customers / KEYLESS,
+        customers,
+        keyless: customers / KEYLESS,
         concurrency: CONCURRENCY,
         orders: None,
-        interval: Some(Duration::from_secs(1) / options.rate.max(1)),
+        interval: Some(Duration::from_secs(1) / rate.max(1)),
         large_every: LARGE_EVERY,
         stop: CancellationToken::new(),
     }
