@@ -154,6 +154,7 @@ impl Campaign {
             rounds: self.rounds,
             kinds,
             segment_rounds: self.segment_rounds,
+            timing: defaults.timing,
             scenarios: self.scenarios()?,
             rate: self.rate,
             customers: self.customers,

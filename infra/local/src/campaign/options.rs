@@ -30,6 +30,9 @@ impl Timing {
         sweep_interval: Duration::from_secs(1),
     };
 
+    /// As [`SHORT`](Self::SHORT), with the shortest timeout that is supported.
+    pub const SHORTEST: Self = Self { function_timeout: Duration::from_secs(10), ..Self::SHORT };
+
     /// The template's defaults.
     pub const DEPLOYED: Self = Self {
         function_timeout: Duration::from_secs(60),
@@ -72,6 +75,8 @@ pub struct CampaignOptions {
     pub kinds: BTreeSet<Kind>,
     /// Rounds between two fresh starts with a verdict.
     pub segment_rounds: u32,
+    /// The functions' times during rounds.
+    pub timing: Timing,
     /// Outages that are carried out before the rounds, each in a segment of its own.
     pub scenarios: Vec<Scenario>,
     /// Orders a second.
@@ -90,6 +95,7 @@ impl Default for CampaignOptions {
             rounds: 500,
             kinds: Kind::ALL.into(),
             segment_rounds: 25,
+            timing: Timing::SHORT,
             scenarios: Scenario::all_full(),
             rate: 25,
             customers: 32,

@@ -1,6 +1,6 @@
 //! What is away or misbehaves during a round, and whether anything met it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::deck::Round;
 use super::kind::{Kind, Means};
@@ -14,6 +14,8 @@ use crate::stream::{StreamFaults, StreamPoller};
 const SHARE: (f64, f64) = (0.3, 0.9);
 /// The writes of a relay.
 const WRITES: [&str; 3] = ["BatchWriteItem", "PutItem", "UpdateItem"];
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One outage, from its beginning to its end.
 pub(super) struct Outage {
@@ -50,13 +52,13 @@ impl Outage {
             }
             Means::BrokerLink => {
                 let before = cut(field.broker.link());
-                field.broker.link().inspect(|link| break_link(link, round.kind));
+                break_link(field.broker.link(), round.kind);
                 // What is held back is cut nowhere.
                 if round.kind == Kind::BrokerHeld { Evidence::Invocations } else { Evidence::Broker(before) }
             }
             Means::DynamoDbLink => {
                 let before = cut(field.environment.dynamodb_link());
-                field.environment.dynamodb_link().inspect(|link| break_link(link, round.kind));
+                break_link(field.environment.dynamodb_link(), round.kind);
                 Evidence::DynamoDb(before)
             }
             Means::DynamoDbFaults => {
@@ -65,11 +67,27 @@ impl Outage {
             }
             Means::StreamFaults => {
                 let before = mistreated(field.environment.poller());
-                field.environment.poller().inspect(|poller| poller.set_faults(stream_faults(round)));
+                if let Some(poller) = field.environment.poller() {
+                    poller.set_faults(stream_faults(round));
+                }
                 Evidence::Batches(before)
             }
         };
         Ok(Self { length: length(field, round), evidence })
+    }
+
+    /// Goes on, for as long as a timeout if it must, until something has met it: processes that have just been started
+    /// have no connections to be cut, and a stream that is waiting for an answer sends no batch.
+    pub(super) async fn until_met(&self, field: &Field<'_>, round: &Round) {
+        let deadline = Instant::now() + field.timing.function_timeout;
+        while self.affected(field) == Some(0) && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            match round.kind.means() {
+                Means::BrokerLink => break_link(field.broker.link(), round.kind),
+                Means::DynamoDbLink => break_link(field.environment.dynamodb_link(), round.kind),
+                Means::Signals | Means::Broker | Means::DynamoDbFaults | Means::StreamFaults => {}
+            }
+        }
     }
 
     /// Brings it back.
@@ -78,15 +96,17 @@ impl Outage {
             Means::Signals => {}
             Means::Broker if round.kind == Kind::BrokerFrozen => field.broker.freeze(false).await?,
             Means::Broker => field.broker.restart().await?,
-            Means::BrokerLink => drop(field.broker.link().inspect(|link| mend_link(link, round.kind))),
-            Means::DynamoDbLink => {
-                drop(field.environment.dynamodb_link().inspect(|link| mend_link(link, round.kind)))
-            }
+            Means::BrokerLink => mend_link(field.broker.link(), round.kind),
+            Means::DynamoDbLink => mend_link(field.environment.dynamodb_link(), round.kind),
             Means::DynamoDbFaults => {
-                drop(field.environment.dynamodb_faults().inspect(|faults| faults.clear()))
+                if let Some(faults) = field.environment.dynamodb_faults() {
+                    faults.clear();
+                }
             }
             Means::StreamFaults => {
-                field.environment.poller().inspect(|poller| poller.set_faults(StreamFaults::default()));
+                if let Some(poller) = field.environment.poller() {
+                    poller.set_faults(StreamFaults::default());
+                }
             }
         }
         Ok(())
@@ -126,7 +146,8 @@ fn length(field: &Field<'_>, round: &Round) -> Duration {
     }
 }
 
-fn break_link(link: &Link, kind: Kind) {
+fn break_link(link: Option<&Link>, kind: Kind) {
+    let Some(link) = link else { return };
     match kind {
         Kind::BrokerSilent | Kind::DynamoDbSilent => link.set(Mode::Silent),
         Kind::BrokerHeld => link.set(Mode::Hold),
@@ -135,7 +156,8 @@ fn break_link(link: &Link, kind: Kind) {
     }
 }
 
-fn mend_link(link: &Link, kind: Kind) {
+fn mend_link(link: Option<&Link>, kind: Kind) {
+    let Some(link) = link else { return };
     match kind {
         // What has connected again is met a second time.
         Kind::BrokerReset | Kind::DynamoDbReset => link.reset(),

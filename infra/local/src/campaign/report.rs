@@ -122,6 +122,8 @@ pub struct Report {
     pub outcomes: Outcomes,
     /// The slowest drain after rounds.
     pub longest_drain: Duration,
+    /// The longest invocation of a round that ended in an answer.
+    pub longest_invocation: Duration,
     /// The outages, with how each drained and the longest invocation that ended by itself.
     pub scenarios: Vec<(Scenario, Drain, Duration)>,
     /// What must not be.
@@ -194,7 +196,7 @@ impl fmt::Display for Report {
                 thousands(outcomes.unexpected)
             ),
         )?;
-        line("longest answered", milliseconds(outcomes.longest))?;
+        line("longest answered", format!("{}, in a round", milliseconds(self.longest_invocation)))?;
         let messages = &self.messages;
         line("messages committed", thousands(messages.committed))?;
         line("records consumed", thousands(messages.records))?;
@@ -205,7 +207,7 @@ impl fmt::Display for Report {
             "altered, unknown",
             format!("{}, {}", thousands(messages.altered), thousands(messages.strangers)),
         )?;
-        line("longest drain", seconds(self.longest_drain))?;
+        line("longest drain", format!("{}, after rounds", seconds(self.longest_drain)))?;
         line("time", seconds(self.took))?;
         for failure in self.failures.iter().take(SHOWN) {
             line("FAILURE", format!("{}: {}", failure.segment, failure.what))?;

@@ -2,12 +2,13 @@
 
 use std::time::{Instant, SystemTime};
 
+use futures::future::try_join_all;
 use thiserror::Error;
 
 use super::deck::{Round, deal};
 use super::kept;
 use super::kind::Needs;
-use super::options::{CampaignOptions, Timing};
+use super::options::CampaignOptions;
 use super::report::{Failure, Report, SegmentReport};
 use super::scenario::Scenario;
 use super::segment::{self, Ground, Plan};
@@ -105,9 +106,7 @@ pub async fn run(options: CampaignOptions, observer: &mut dyn Observer) -> Resul
     let mut report = Report { seed: ground.options.seed, ..Report::default() };
     leave_out(&mut ground, &mut report);
     observer.started(&ground.options, &ground.broker);
-    for scenario in ground.options.scenarios.clone() {
-        outage(&ground, scenario, &mut report, observer).await?;
-    }
+    outages(&ground, &mut report, observer).await?;
     let dealt = deal(ground.options.seed, ground.options.rounds, &ground.options.kinds);
     let segment_rounds = usize::try_from(ground.options.segment_rounds.max(1)).unwrap_or(usize::MAX);
     for rounds in dealt.chunks(segment_rounds) {
@@ -152,15 +151,35 @@ async fn broker(options: &BrokerOptions) -> Result<Broker, BrokerError> {
     }
 }
 
-async fn outage(
+/// Those that take the broker away one after the other, then all others at once: each has a database of its own.
+async fn outages(
     ground: &Ground,
-    scenario: Scenario,
     report: &mut Report,
     observer: &mut dyn Observer,
 ) -> Result<(), CampaignError> {
-    let plan =
-        Plan { name: scenario.to_string(), timing: scenario.timing, drain_bound: scenario.drain_bound() };
-    observer.segment_started(&plan.name);
+    let (others, alone): (Vec<Scenario>, Vec<Scenario>) =
+        ground.options.scenarios.iter().partition(|scenario| scenario.leaves_broker_alone());
+    for together in alone.iter().map(std::slice::from_ref).chain([&others[..]]) {
+        for scenario in together {
+            observer.segment_started(&scenario.to_string());
+        }
+        let segments = try_join_all(together.iter().map(|scenario| outage(ground, *scenario))).await?;
+        for (scenario, segment) in together.iter().zip(&segments) {
+            report.scenarios.push((*scenario, segment.drain, segment.outcomes.longest));
+            report.add(segment);
+            observer.segment_ended(segment);
+        }
+    }
+    Ok(())
+}
+
+async fn outage(ground: &Ground, scenario: Scenario) -> Result<SegmentReport, CampaignError> {
+    let plan = Plan {
+        name: scenario.to_string(),
+        timing: scenario.timing,
+        drain_bound: scenario.drain_bound(),
+        rate: scenario.rate(ground.options.rate),
+    };
     let mut met = 0;
     let done = segment::run(ground, &plan, async |field, diary| {
         diary.push(format!("{} begins", kept::time(SystemTime::now())));
@@ -173,10 +192,7 @@ async fn outage(
         let what = "nothing met it, so nothing was tested".to_owned();
         segment.failures.push(Failure { segment: plan.name.clone(), what });
     }
-    report.scenarios.push((scenario, segment.drain, segment.outcomes.longest));
-    report.add(&segment);
-    observer.segment_ended(&segment);
-    Ok(())
+    Ok(segment)
 }
 
 async fn rounds_of(
@@ -188,8 +204,8 @@ async fn rounds_of(
     let number = |round: Option<&Round>| round.map_or(0, |round| round.number);
     let plan = Plan {
         name: format!("rounds {} to {}", number(rounds.first()), number(rounds.last())),
-        timing: Timing::SHORT,
-        drain_bound: Timing::SHORT.drain_bound(),
+        timing: ground.options.timing,
+        drain_bound: ground.options.timing.drain_bound(),
         rate: ground.options.rate,
     };
     observer.segment_started(&plan.name);
@@ -208,6 +224,7 @@ async fn rounds_of(
     });
     let segment = done.await.map_err(in_segment(ground, &plan))?;
     report.segments += 1;
+    report.longest_invocation = report.longest_invocation.max(segment.outcomes.longest);
     report.longest_drain = report.longest_drain.max(segment.drain.took);
     report.add(&segment);
     observer.segment_ended(&segment);

@@ -85,13 +85,18 @@ impl Scenario {
     /// One of that length: with the template's times if it is three minutes or more, else with short ones, so that
     /// several invocations, leases and sweeps fit in.
     pub fn new(kind: ScenarioKind, length: Duration) -> Self {
-        let short = Timing { sweep_interval: Duration::from_secs(5), ..Timing::SHORT };
+        let short = Timing { sweep_interval: Duration::from_secs(5), ..Timing::SHORTEST };
         Self { kind, length, timing: if length >= LONG { Timing::DEPLOYED } else { short } }
     }
 
     /// All, five minutes each.
     pub fn all_full() -> Vec<Self> {
         ScenarioKind::ALL.map(|kind| Self::new(kind, FULL)).into()
+    }
+
+    /// Whether it leaves the broker, which all segments share, alone: such outages can be at the same time.
+    pub(super) fn leaves_broker_alone(&self) -> bool {
+        self.kind.needs() != Needs::OwnBroker
     }
 
     /// How long the outbox may take to be empty after it.

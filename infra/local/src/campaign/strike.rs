@@ -141,6 +141,7 @@ impl Field<'_> {
             }
         };
         let ((), killed) = tokio::join!(lasting, also);
+        outage.until_met(self, round).await;
         outage.end(self, round).await?;
         if round.kind.means().needs() == Needs::Emulator {
             self.causes.over();
