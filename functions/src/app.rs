@@ -1,6 +1,7 @@
 //! What lives as long as the process: the relay with its clients, and what an invocation is measured by.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lambda_runtime::Context;
@@ -27,9 +28,26 @@ pub struct App<S, P> {
     pub clock: Arc<dyn Clock>,
     /// The source of relay ids.
     pub chance: Chance,
+    invoked: AtomicBool,
 }
 
 impl<S: OutboxStore, P: Publisher> App<S, P> {
+    /// The parts of a process that has not been invoked yet.
+    pub fn new(
+        relay: Relay<S, P>,
+        name: String,
+        table: TableIdentity,
+        clock: Arc<dyn Clock>,
+        chance: Chance,
+    ) -> Self {
+        Self { relay, name, table, clock, chance, invoked: AtomicBool::new(false) }
+    }
+
+    /// Whether this process has not been invoked before: it has no connection to a broker yet.
+    pub(crate) fn is_first_invocation(&self) -> bool {
+        !self.invoked.swap(true, Ordering::Relaxed)
+    }
+
     /// The time this invocation has: its deadline is read here, once, and counted on the monotonic clock from then on.
     pub(crate) fn budget(&self, context: &Context) -> Budget {
         let left = context.deadline.saturating_sub(self.clock.now_utc().unix_millis());

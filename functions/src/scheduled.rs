@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use lambda_runtime::LambdaEvent;
 use outbox::relay::RunError;
-use outbox::{BucketEnd, Chain, OutboxStore, Publisher, RunReport, StoreErrorKind};
+use outbox::{BucketEnd, Chain, Chance, OutboxStore, Publisher, RunReport, StoreErrorKind};
 use serde_json::{Value, json};
 
-use crate::workers::was_asked_for;
+use crate::workers::asked_together;
 use crate::{App, FunctionError};
 
-/// How far the sweeps that were asked for together are spread, so that their first connections to the brokers are. A
-/// broker of MSK takes 20 new ones a second, the smallest 4.
-const SPREAD: Duration = Duration::from_millis(500);
+/// How far apart the sweeps that were asked for together begin in new processes, on average, so that their first
+/// connections to the brokers do not come at once: a broker of MSK takes 20 a second, the smallest 4.
+const APART: Duration = Duration::from_millis(150);
+/// The most that one waits for it.
+const LONGEST_SPREAD: Duration = Duration::from_secs(3);
 
 /// Handles one tick: sweeps. What the event holds does not matter, but for whether another sweep asked for this one.
 ///
@@ -27,9 +29,10 @@ pub async fn scheduled<S: OutboxStore, P: Publisher>(
     event: LambdaEvent<Value>,
 ) -> Result<Value, FunctionError> {
     let budget = app.budget(&event.context);
-    if was_asked_for(&event.payload) {
-        let most = u64::try_from(SPREAD.as_millis()).unwrap_or(0);
-        app.clock.sleep(Duration::from_millis(app.chance.below(most))).await;
+    if app.is_first_invocation()
+        && let Some(together) = asked_together(&event.payload)
+    {
+        app.clock.sleep(spread(together, &app.chance)).await;
     }
     let id = app.relay_id("sweep");
     let report = app.relay.sweep(&id, &budget).await;
@@ -40,8 +43,8 @@ pub async fn scheduled<S: OutboxStore, P: Publisher>(
     }
     let failure = got_nothing_through(&report);
     if let Some(error) = failure {
-        tracing::error!(error = %Chain(error), "a sweep found work and got nothing through: the next one tries again");
-        if is_table_unreachable(error) {
+        tracing::error!(error = %Chain(error), "a sweep got nothing through: the next one tries again");
+        if is_table_unreachable(&report) {
             return Err(FunctionError::Unavailable(Chain(error).to_string()));
         }
     }
@@ -64,6 +67,31 @@ fn got_nothing_through(report: &RunReport) -> Option<&RunError> {
     of_buckets.filter_map(|bucket| bucket.error.as_ref()).chain(&report.errors).next()
 }
 
-fn is_table_unreachable(error: &RunError) -> bool {
-    matches!(error, RunError::Store(error) if error.kind() != StoreErrorKind::Throttled)
+/// Whether no bucket came so far as to be fetched from, for want of the table: not if it throttles, nor if a request may
+/// have been carried out.
+fn is_table_unreachable(report: &RunReport) -> bool {
+    let is_away = |error: &RunError| matches!(error, RunError::Store(error) if error.kind() == StoreErrorKind::Unavailable);
+    report.buckets.is_empty() && report.errors.iter().any(is_away)
+}
+
+/// How long one of `together` sweeps waits before it begins.
+fn spread(together: u64, chance: &Chance) -> Duration {
+    let apart = u64::try_from(APART.as_millis()).unwrap_or(0);
+    let longest = u64::try_from(LONGEST_SPREAD.as_millis()).unwrap_or(0);
+    // One by itself need not wait for anybody.
+    Duration::from_millis(chance.below(together.saturating_sub(1).saturating_mul(apart).min(longest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_are_spread_by_their_number_within_a_bound() {
+        let chance = Chance::seeded(1);
+        let longest = |together| (0..1_000).map(|_| spread(together, &chance)).max().unwrap();
+        assert_eq!((longest(0), longest(1)), (Duration::ZERO, Duration::ZERO));
+        assert!(longest(4) > Duration::from_millis(400) && longest(4) < Duration::from_millis(450));
+        assert!(longest(u64::MAX) > Duration::from_secs(2) && longest(u64::MAX) < LONGEST_SPREAD);
+    }
 }

@@ -42,5 +42,5 @@ pub async fn start(
     if let Some(function) = config.function_name {
         relay = relay.with_workers(Arc::new(LambdaWorkers::new(&aws, function, config.max_workers)));
     }
-    Ok(App { relay, name, table, clock, chance })
+    Ok(App::new(relay, name, table, clock, chance))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::lease_plan::{self, LeasePlan, LeaseState};
 use crate::lease_write::HeartbeatWrite;
+use crate::store::Place;
 use crate::{Bucket, BucketCount, LeaseTimes, RelayId, Ticks};
 
 /// A lease as it is stored.
@@ -58,10 +59,11 @@ impl Coordination {
             .collect()
     }
 
-    /// How many relays take part in fair share, `relay` included.
-    pub fn members(&self, relay: &RelayId, times: LeaseTimes) -> usize {
+    /// How many relays take part in fair share, `relay` included, and its place among them.
+    pub fn place(&self, relay: &RelayId, times: LeaseTimes) -> Place {
         let active = self.active(times.now, times.duration);
-        active.len() + usize::from(!active.contains(relay))
+        let rank = active.iter().filter(|other| *other < relay).count();
+        Place { rank, members: active.len() + usize::from(!active.contains(relay)) }
     }
 
     /// What `relay` writes in this round.

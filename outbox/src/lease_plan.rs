@@ -25,6 +25,8 @@ pub struct LeasePlan {
     pub claim: BTreeSet<Bucket>,
     /// Its place among the relays without a share; `None` if it has one.
     pub standby_rank: Option<usize>,
+    /// Leases of the other active relays that exceed their shares: they hand them back in their own next rounds.
+    pub surplus: BTreeSet<Bucket>,
 }
 
 /// Plans the round of `relay`: the plan of every active relay is computed, and its own part returned. `relay` counts
@@ -70,13 +72,16 @@ pub fn plan(
         member.claim(&mut free, |_| true);
     }
 
-    let standby_rank = fair_share::standby_rank(&shares, relay);
-    match members.into_iter().find(|member| member.id == relay) {
-        Some(Member { keep, release, claims, .. }) => {
-            LeasePlan { keep, release, claim: claims, standby_rank }
+    let mut own =
+        LeasePlan { standby_rank: fair_share::standby_rank(&shares, relay), ..LeasePlan::default() };
+    for Member { id, keep, release, claims, .. } in members {
+        if id == relay {
+            (own.keep, own.release, own.claim) = (keep, release, claims);
+        } else {
+            own.surplus.extend(release);
         }
-        None => LeasePlan { standby_rank, ..LeasePlan::default() },
     }
+    own
 }
 
 /// One active relay's part of the plan, as it is worked out.

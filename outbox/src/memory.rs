@@ -201,7 +201,8 @@ impl OutboxStore for MemoryStore {
         let plan = read.plan(request.bucket_count, relay, times);
         let mut acquired = Acquired {
             standby_rank: plan.standby_rank,
-            members: read.members(relay, times),
+            place: read.place(relay, times),
+            surplus: plan.surplus.clone(),
             ..Acquired::default()
         };
         acquired.excess = plan.release.intersection(request.busy).copied().collect();

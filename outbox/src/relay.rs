@@ -19,4 +19,4 @@ pub use budget::{Budget, MIN_INVOCATION};
 pub use continuous::Continuous;
 pub use engine::Relay;
 pub use report::{BucketEnd, BucketReport, RunError, RunReport};
-pub use workers::{NoWorkers, Workers, WorkersError};
+pub use workers::{NoWorkers, Started, Workers, WorkersError};

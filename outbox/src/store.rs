@@ -269,9 +269,19 @@ pub struct Acquired {
     pub refused_writes: u32,
     /// The relay's place among those that have no share; `None` if it has one.
     pub standby_rank: Option<usize>,
-    /// How many relays take part in fair share, this one included
-    /// ([`Coordination::members`](crate::coordination::Coordination::members)); 0: not known, as for a relay whose clock is
-    /// behind.
+    /// Buckets that other members hold beyond their share: they are about to hand them back.
+    pub surplus: BTreeSet<Bucket>,
+    /// Where this relay stands among those that take part in fair share.
+    pub place: Place,
+}
+
+/// A relay's place among those that take part in fair share
+/// ([`Coordination::place`](crate::coordination::Coordination::place)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// How many are before it, in id order.
+    pub rank: usize,
+    /// How many there are, this one included; 0: not known, as for a relay whose clock is behind.
     pub members: usize,
 }
 

@@ -35,7 +35,8 @@ impl DynamoDbStore {
 
         let mut acquired = Acquired {
             standby_rank: plan.standby_rank,
-            members: read.members(relay, times),
+            place: read.place(relay, times),
+            surplus: plan.surplus.clone(),
             excess: plan.release.intersection(request.busy).copied().collect(),
             available: read.available(request.bucket_count, &plan, request.busy, times.now),
             error: unreadable(&read),

@@ -8,6 +8,7 @@ use super::stage::{LIMIT, Stage, all_buckets, at, relay};
 use super::{BUCKET_COUNT, Harness};
 use crate::coordination::Coordination;
 use crate::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
+use crate::store::Place;
 use crate::store::{AcquireRequest, Acquired};
 use crate::{Bucket, Lease, LeaseTimes, OutboxStore as _, RelayId, Ticks};
 
@@ -26,7 +27,8 @@ struct Expected {
     handed_back: BTreeSet<Bucket>,
     clock_behind: bool,
     standby_rank: Option<usize>,
-    members: usize,
+    surplus: BTreeSet<Bucket>,
+    place: Place,
 }
 
 impl Model {
@@ -45,7 +47,8 @@ impl Model {
             handed_back: &plan.release - request.busy,
             available: read.available(request.bucket_count, &plan, request.busy, times.now),
             standby_rank: plan.standby_rank,
-            members: read.members(relay, times),
+            place: read.place(relay, times),
+            surplus: plan.surplus.clone(),
             ..Expected::default()
         };
         for bucket in &expected.handed_back {
@@ -175,7 +178,9 @@ impl<H: Harness> Stage<'_, H> {
             &expected.excess,
         )?;
         self.equal(&format!("the standby rank in {who}"), &acquired.standby_rank, &expected.standby_rank)?;
-        self.equal(&format!("the members that {who} counts"), &acquired.members, &expected.members)?;
+        self.equal(&format!("the place of {who} among the members"), &acquired.place, &expected.place)?;
+        let what = format!("what others are to hand back, to {who}");
+        self.equal(&what, &acquired.surplus, &expected.surplus)?;
         // What this very round has handed back is nobody's either: a store may name it or not.
         let but_for_those = |buckets: &BTreeSet<Bucket>| buckets - &expected.handed_back;
         let what = format!("the free buckets that {who} leaves");

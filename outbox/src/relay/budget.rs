@@ -95,6 +95,11 @@ impl Budget {
         !self.lock().stopping && self.remaining().is_none_or(|left| left >= MIN_INVOCATION)
     }
 
+    /// Whether a batch that has been fetched may still be published, with time for what follows.
+    pub fn may_publish(&self) -> bool {
+        self.remaining().is_none_or(|left| left >= PUBLISH + BEHIND_PUBLISH)
+    }
+
     /// What a fetch, a probe or an acquisition may take.
     pub fn for_fetch(&self) -> Duration {
         self.less(PUBLISH + BEHIND_PUBLISH).min(LONGEST_CALL)

@@ -33,7 +33,19 @@ pub(super) struct Turn<S: OutboxStore> {
     /// The lease as it stands; `None`: lost.
     pub(super) held: Option<Held>,
     pub(super) memory: Memory<S>,
+    /// Whether the bucket has more messages, as far as is known: a turn that was over may have been over with the last.
+    pub(super) is_behind: bool,
+    /// Whether it was a turn at all.
+    pub(super) had_turn: bool,
     pub(super) report: BucketReport,
+}
+
+impl<S: OutboxStore> Turn<S> {
+    /// A turn that has not begun.
+    pub(super) fn put_off(held: Held, memory: Memory<S>) -> Self {
+        let report = BucketReport { end: BucketEnd::TurnOver, ..BucketReport::default() };
+        Self { held: Some(held), memory, is_behind: true, had_turn: false, report }
+    }
 }
 
 /// What one turn of a bucket tells the next, for as long as the lease is held without a break: somebody who has lost it
@@ -98,6 +110,7 @@ pub(super) async fn drain<S: OutboxStore, P: Publisher>(
         held: Some(held),
         memory,
         outlasted: None,
+        is_behind: true,
         report: BucketReport::default(),
     };
     drain.run(turn_ends).await
@@ -115,6 +128,8 @@ struct Drain<'a, S: OutboxStore, P> {
     memory: Memory<S>,
     /// How long a publish took that was bound to end sooner.
     outlasted: Option<Duration>,
+    /// Whether the last fetch said that there is more, or there was none yet.
+    is_behind: bool,
     report: BucketReport,
 }
 
@@ -135,16 +150,18 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         };
         self.report.end = end;
         self.report.error = error;
-        Turn { held: self.held, memory: self.memory, report: self.report }
+        let Self { held, memory, is_behind, report, .. } = self;
+        Turn { held, memory, is_behind, had_turn: true, report }
     }
 
     /// One batch, from fetch to delete.
     async fn batch(&mut self) -> Result<(), End> {
+        let bucket = self.fresh_lease().await?.lease.bucket;
+        self.delete().await?;
+        // After what may have taken its time: a fetch never starts that could not be published and deleted.
         if !self.budget.may_start_batch() {
             return Err((BucketEnd::OutOfTime, None));
         }
-        let bucket = self.fresh_lease().await?.lease.bucket;
-        self.delete().await?;
         let request = FetchRequest {
             bucket,
             max_messages: self.options.batch_size + self.memory.waiting.skipped(),
@@ -157,6 +174,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         let fault = fetched.fault.take();
         let skipped = self.memory.waiting.skipped();
         let selected = self.memory.waiting.select(fetched, self.options.batch_size);
+        self.is_behind = selected.more;
         for malformed in selected.malformed {
             self.report.malformed += 1;
             tracing::error!(%bucket, reason = malformed.reason, "a message can never be published: its key waits");
@@ -177,6 +195,10 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         }
         // The fetch may have been slow: a publish never starts under a lease that is due for renewal.
         self.fresh_lease().await?;
+        if !self.budget.may_publish() {
+            self.is_behind = true;
+            return Err((BucketEnd::OutOfTime, None));
+        }
         let outcomes = self.publish(&selected.batch).await;
         self.settle(&selected.batch, &outcomes).await?;
         if let Some(took) = self.outlasted {

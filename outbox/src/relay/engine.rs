@@ -12,12 +12,14 @@ use super::budget::Budget;
 use super::drain::{Memory, Turn, drain, within};
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError, RunReport};
-use super::workers::{NoWorkers, Workers};
+use super::workers::{NoWorkers, Started, Workers};
 use crate::concurrently::concurrently;
 use crate::lease_age::Moment;
 use crate::publisher::Publisher;
 use crate::store::{AcquireRequest, Acquired, OutboxStore};
-use crate::{Bucket, Chain, Chance, Clock, Lease, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks};
+use crate::{
+    Bucket, Chain, Chance, Clock, Lease, Monotonic, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks,
+};
 
 /// How many buckets are worked on at once: what bounds the memory of a run, with the size of a batch.
 pub(super) const CONCURRENT_BUCKETS: usize = 8;
@@ -29,10 +31,23 @@ pub(super) struct Ended<S: OutboxStore> {
     pub(super) memory: Memory<S>,
     pub(super) end: BucketEnd,
     pub(super) acknowledged: u64,
+    /// Whether it is known to have more messages than were published, or was not looked at.
+    pub(super) is_behind: bool,
+    /// Whether it had a turn, or that was put off.
+    pub(super) had_turn: bool,
     /// Whether there was something to publish again after the release.
     pub(super) woken: bool,
     /// Whether its release failed, or nobody knows: the lease may be this relay's still.
     pub(super) unreleased: bool,
+}
+
+/// How long the turns of one round may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turns {
+    /// One bucket's, from its start.
+    pub(super) length: Duration,
+    /// A turn that would begin later is put off to the next round, before which the leases are renewed.
+    pub(super) begin_before: Monotonic,
 }
 
 /// How often a bucket is taken again in a row that had a message after its release and, once taken, nothing to publish.
@@ -165,7 +180,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Stamps the relay stopped and frees its leases, while there is time; otherwise they lapse as after a crash.
-    /// `announced`: the latest wall time at which it announced itself.
+    /// `announced`: the latest wall time at which it announced itself. Whether it was stopped.
     pub(super) async fn stop(
         &self,
         id: &RelayId,
@@ -173,50 +188,61 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         announced: Ticks,
         budget: &Budget,
         report: &mut RunReport,
-    ) {
+    ) -> bool {
         let limit = budget.for_close();
-        let Some(ownership) = self.store.ownership().filter(|_| !limit.is_zero()) else { return };
+        let Some(ownership) = self.store.ownership().filter(|_| !limit.is_zero()) else { return false };
         // Later than any heartbeat it sent, also if the clock has gone back since: one that lands late is refused.
         let stamp: Ticks = self.clock.now_utc().max(announced.next());
         let stopped = self.call(limit, "stop", ownership.stop(id, leases, stamp, limit)).await;
+        let is_stopped = stopped.is_ok();
         self.note(report, "stop", stopped);
+        is_stopped
     }
 
-    /// Asks for further sweeps, within what is left for that.
-    pub(super) async fn start_workers(&self, count: usize, budget: &Budget, report: &mut RunReport) {
+    /// Asks for further sweeps, within what is left for that. How many were started.
+    pub(super) async fn start_workers(&self, count: usize, budget: &Budget) -> usize {
         let limit = budget.for_hand_on();
         if count == 0 || limit.is_zero() {
-            return;
+            return 0;
         }
         let start = std::pin::pin!(self.workers.start(count, limit));
-        let started = match future::select(start, self.clock.sleep(limit)).await {
+        let Started { count: started, error } = match future::select(start, self.clock.sleep(limit)).await {
             Either::Left((started, _)) => started,
-            Either::Right(((), _)) => Err(format!("no answer within {limit:?}").into()),
-        };
-        match started {
-            Ok(()) => report.workers += count,
-            Err(error) => {
-                let error = Chain(error.as_ref());
-                tracing::warn!(count, %error, "further sweeps were not started: what is left waits for the schedule");
+            Either::Right(((), _)) => {
+                Started { count: 0, error: Some(format!("no answer within {limit:?}").into()) }
             }
+        };
+        if let Some(error) = error {
+            let error = Chain(error.as_ref());
+            tracing::warn!(
+                started,
+                asked = count,
+                %error,
+                "further sweeps were not started: what is left waits for the schedule"
+            );
         }
+        started
     }
 
     /// Gives each bucket its turn, a bounded number at once, and frees each as its own turn ends, unless it is only over
-    /// and goes on. `turn`: how long a turn may take, from its start; `None`: until the bucket is empty.
+    /// and goes on. `turns`: how long they may take; `None`: each until its bucket is empty.
     pub(super) async fn drain_and_release(
         &self,
         id: &RelayId,
         work: Vec<(Held, Memory<S>)>,
         budget: &Budget,
-        turn: Option<Duration>,
+        turns: Option<Turns>,
         report: &mut RunReport,
     ) -> BTreeMap<Bucket, Ended<S>> {
         let turn = |(held, memory): (Held, Memory<S>)| {
             async move {
                 let bucket = held.lease.bucket;
-                let turn_ends = turn.map(|turn| self.clock.monotonic().plus(turn));
-                let mut turn = drain(self, id, held, memory, budget, turn_ends).await;
+                let now = self.clock.monotonic();
+                let turn_ends = turns.map(|turns| now.plus(turns.length));
+                let mut turn = match turns {
+                    Some(turns) if now >= turns.begin_before => Turn::put_off(held, memory),
+                    _ => drain(self, id, held, memory, budget, turn_ends).await,
+                };
                 let (released, woken) = self.release(id, bucket, &mut turn, budget).await;
                 (bucket, turn, released, woken)
             }
@@ -227,10 +253,11 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         for (bucket, turn, released, woken) in turns {
             let unreleased = released.is_err();
             self.note(report, "release", released);
-            let Turn { held, memory, report: turn } = turn;
+            let Turn { held, memory, is_behind, had_turn, report: turn } = turn;
             let (end, acknowledged) = (turn.end, turn.acknowledged);
             self.turn_ended(bucket, turn, report);
-            ended.insert(bucket, Ended { held, memory, end, acknowledged, woken, unreleased });
+            let turn = Ended { held, memory, end, acknowledged, is_behind, had_turn, woken, unreleased };
+            ended.insert(bucket, turn);
         }
         ended
     }

@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use outbox::memory::MemoryStore;
 use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
-use outbox::relay::{BucketEnd, Workers, WorkersError};
+use outbox::relay::{BucketEnd, Started, Workers};
 use outbox::store::{
     AcquireRequest, Acquired, Claimed, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims,
 };
@@ -203,7 +203,7 @@ impl Workers for SlowWorkers {
         4
     }
 
-    fn start(&self, _: usize, _: Duration) -> BoxFuture<'_, Result<(), WorkersError>> {
+    fn start(&self, _: usize, _: Duration) -> BoxFuture<'_, Started> {
         std::future::pending().boxed()
     }
 }

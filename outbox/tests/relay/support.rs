@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use outbox::memory::MemoryStore;
 use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
-use outbox::relay::{Workers, WorkersError};
+use outbox::relay::{Started, Workers};
 use outbox::store::{
     AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims,
 };
@@ -30,6 +30,7 @@ pub(crate) struct Hooked {
     failing_deletes: Arc<Mutex<u32>>,
     hanging_deletes: Arc<Mutex<u32>>,
     failing_releases: Arc<Mutex<u32>>,
+    failing_stops: Arc<AtomicBool>,
     faulty: Arc<Mutex<BTreeSet<Bucket>>>,
 }
 
@@ -42,6 +43,7 @@ impl Hooked {
             failing_deletes: Arc::default(),
             hanging_deletes: Arc::default(),
             failing_releases: Arc::default(),
+            failing_stops: Arc::default(),
             faulty: Arc::default(),
         }
     }
@@ -66,6 +68,11 @@ impl Hooked {
     /// Makes the first releases fail without having happened.
     pub(crate) fn fail_releases(&self, times: u32) {
         *self.failing_releases.lock().unwrap() = times;
+    }
+
+    /// Makes every stop fail without having happened.
+    pub(crate) fn fail_stops(&self) {
+        self.failing_stops.store(true, Ordering::Relaxed);
     }
 
     /// Makes what lies behind a bucket's messages a misconfiguration.
@@ -174,6 +181,10 @@ impl LeaseOwnership for Hooked {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Self::run(&self.before_release);
+        if self.failing_stops.load(Ordering::Relaxed) {
+            let error = StoreError::new(StoreErrorKind::Throttled, "told to fail");
+            return Box::pin(std::future::ready(Err(error)));
+        }
         self.memory.stop(relay, leases, stamp, limit)
     }
 
@@ -237,13 +248,13 @@ impl Workers for FakeWorkers {
         self.max.load(Ordering::Relaxed)
     }
 
-    fn start(&self, count: usize, _: Duration) -> BoxFuture<'_, Result<(), WorkersError>> {
+    fn start(&self, count: usize, _: Duration) -> BoxFuture<'_, Started> {
         self.asked.lock().unwrap().push(count);
         if self.hangs.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
         (self.start.lock().unwrap())(count);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(std::future::ready(Started { count, error: None }))
     }
 }
 
