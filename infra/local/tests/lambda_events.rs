@@ -236,9 +236,9 @@ async fn dropped_batches_never_arrive_and_later_ones_do() {
     until("all are dropped", || (poller.counters().dropped == 4).then_some(())).await;
     poller.set_faults(StreamFaults::default());
     table.put_messages([5]).await;
+    until("the fifth is done", || (poller.counters().batches == 1).then_some(())).await;
     assert_eq!(batches(&function, 1).await, ["5"]);
-    let counters = poller.counters();
-    assert_eq!((counters.records, counters.batches, counters.given_up), (5, 1, 0));
+    assert_eq!((poller.counters().records, poller.counters().given_up), (5, 0));
 }
 
 #[tokio::test]
