@@ -12,7 +12,7 @@ use super::scenario::Scenario;
 use crate::shop::{Verdict, milliseconds, seconds, thousands};
 
 /// Failures that the report shows; all are in what was kept.
-const SHOWN: usize = 20;
+const SHOWN: usize = 50;
 
 /// Rounds of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
