@@ -118,27 +118,36 @@ impl Scenario {
         rate.min(GATHERED / seconds).max(1)
     }
 
-    /// Takes it away, waits, and brings it back. Returns how much met it; none: nothing has been tested.
-    pub(super) async fn carry_out(&self, field: &Field<'_>) -> Result<u64, BrokerError> {
-        match self.kind {
+    /// What becomes of the stream's batches, from the first order to the last.
+    pub(super) fn stream_faults(&self) -> StreamFaults {
+        let drop = if self.kind == ScenarioKind::StreamDropped { 1.0 } else { 0.0 };
+        StreamFaults { drop, ..StreamFaults::default() }
+    }
+
+    /// Takes it away, waits, and brings it back. Returns what is wrong with the test itself: nothing has met it.
+    pub(super) async fn carry_out(&self, field: &Field<'_>) -> Result<Option<String>, BrokerError> {
+        let unmet = |met: u64, what: &str| (met == 0).then(|| format!("no {what}, so nothing was tested"));
+        Ok(match self.kind {
             ScenarioKind::BrokerAway => {
                 let before = invocations(field);
                 field.broker.stop().await?;
                 tokio::time::sleep(self.length).await;
                 let met = invocations(field) - before;
                 field.broker.restart().await?;
-                Ok(met)
+                unmet(met, "invocation met a broker that was away")
             }
-            ScenarioKind::ThrottledWholly => Ok(self.throttle(field, 1.0).await),
-            ScenarioKind::ThrottledMostly => Ok(self.throttle(field, 0.7).await),
+            ScenarioKind::ThrottledWholly => unmet(self.throttle(field, 1.0).await, "request was throttled"),
+            ScenarioKind::ThrottledMostly => unmet(self.throttle(field, 0.7).await, "request was throttled"),
             ScenarioKind::StreamDropped => {
-                let Some(poller) = field.environment.poller() else { return Ok(0) };
-                // Until the end of the segment: what is placed last must be delivered by the schedule too.
-                poller.set_faults(StreamFaults { drop: 1.0, ..StreamFaults::default() });
                 tokio::time::sleep(self.length).await;
-                Ok(poller.counters().dropped)
+                let dropped = field.environment.poller().map_or(0, |poller| poller.counters().dropped);
+                let arrived = field.environment.stream_relay().counters().invocations;
+                match arrived {
+                    0 => unmet(dropped, "batch was dropped"),
+                    _ => Some(format!("{arrived} batches were not dropped")),
+                }
             }
-        }
+        })
     }
 
     async fn throttle(&self, field: &Field<'_>, share: f64) -> u64 {

@@ -23,6 +23,7 @@ use crate::functions::FunctionBinaries;
 use crate::kafka::{Broker, BrokerOptions};
 use crate::lambda::InvocationRecord;
 use crate::shop::{Books, Load, OrderError, Readers, Shop, Verdict, outbox_left};
+use crate::stream::StreamFaults;
 
 /// Orders in flight at once.
 const CONCURRENCY: usize = 16;
@@ -58,6 +59,8 @@ pub(super) struct Plan {
     pub(super) drain_bound: Duration,
     /// Orders a second.
     pub(super) rate: u32,
+    /// What becomes of the stream's batches from the start.
+    pub(super) stream_faults: StreamFaults,
 }
 
 /// Runs one segment. `faults` strikes while orders are being placed; what it returns is told when a verdict fails.
@@ -83,6 +86,7 @@ pub(super) async fn run(
         parameters: parameters(options, plan.timing),
         sweep_interval: Some(plan.timing.sweep_interval),
         dynamodb_behind_link: true,
+        stream_faults: plan.stream_faults,
         binaries: Some(ground.binaries.clone()),
         ..options.environment.clone()
     })
@@ -303,7 +307,7 @@ fn unexpected(role: Role, record: &InvocationRecord) -> String {
 
 /// What the verdict has against the segment, by ids.
 fn tell(verdict: &Verdict, failures: &mut Vec<String>) {
-    failures.extend(verdict.lost.iter().map(|id| format!("message {id} was lost")));
+    failures.extend(verdict.lost.iter().map(|id| format!("message {id} was not delivered")));
     failures.extend(verdict.out_of_order.iter().map(|late| {
         let (id, customer) = (late.message, late.customer);
         format!("message {id}: order {} of customer {customer} arrived after {}", late.later, late.earlier)
