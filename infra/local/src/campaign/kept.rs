@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 
+use super::diary::Diary;
 use super::outcomes::Role;
 use crate::environment::Environment;
 use crate::lambda::LambdaHost;
@@ -19,7 +20,7 @@ use crate::shop::{Books, Verdict};
 pub(super) fn keep(
     under: &Path,
     segment: &str,
-    diary: &[String],
+    diary: &Diary,
     failures: &[String],
     verdict: &Verdict,
     books: &Books,
@@ -28,7 +29,7 @@ pub(super) fn keep(
     let directory = under.join(segment.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"));
     let write = || -> io::Result<()> {
         fs::create_dir_all(&directory)?;
-        fs::write(directory.join("rounds.txt"), diary.join("\n"))?;
+        fs::write(directory.join("rounds.txt"), diary.lines().join("\n"))?;
         fs::write(directory.join("failures.txt"), failures.join("\n"))?;
         fs::write(directory.join("messages.txt"), messages(verdict, books).join("\n"))?;
         for (role, host) in

@@ -9,6 +9,8 @@
 //! their own time, so two runs of one seed are not the same.
 
 mod deck;
+mod diary;
+mod failures;
 mod kept;
 mod kind;
 mod leases;

@@ -6,7 +6,6 @@ use futures::future::try_join_all;
 use thiserror::Error;
 
 use super::deck::{Round, deal};
-use super::kept;
 use super::kind::Needs;
 use super::options::CampaignOptions;
 use super::report::{Failure, Report, SegmentReport};
@@ -184,9 +183,9 @@ async fn outage(ground: &Ground, scenario: Scenario) -> Result<SegmentReport, Ca
     };
     let mut untested = None;
     let done = segment::run(ground, &plan, async |field, diary| {
-        diary.push(format!("{} begins", kept::time(SystemTime::now())));
+        diary.begin(SystemTime::now(), scenario.to_string());
         untested = scenario.carry_out(field).await?;
-        diary.push(format!("{} is over", kept::time(SystemTime::now())));
+        diary.note(SystemTime::now(), "it is over");
         Ok(())
     });
     let mut segment = done.await.map_err(in_segment(ground, &plan))?;
@@ -211,13 +210,13 @@ async fn rounds_of(
     observer.segment_started(&plan.name);
     let done = segment::run(ground, &plan, async |field, diary| {
         for round in rounds {
-            let began = kept::time(SystemTime::now());
+            diary.begin(SystemTime::now(), format!("round {} {}", round.number, round.kind));
             let struck = field.strike(round).await?;
             let tally = report.tallies.entry(round.kind).or_default();
             tally.rounds += 1;
             tally.hits += u32::from(struck.hit);
             let hit = if struck.hit { "hit" } else { "missed" };
-            diary.push(format!("{began} round {} {} {hit}: {}", round.number, round.kind, struck.what));
+            diary.note(SystemTime::now(), &format!("{hit}: {}", struck.what));
             observer.round_ended(round, &struck);
         }
         Ok(())

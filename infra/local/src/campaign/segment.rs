@@ -11,18 +11,19 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::diary::Diary;
+use super::failures::{against_invocations, against_messages, shorten};
 use super::kept;
 use super::leases;
 use super::options::{CampaignOptions, Timing};
-use super::outcomes::{Causes, Outcomes, Role};
+use super::outcomes::Causes;
 use super::report::{Drain, Failure, Messages, SegmentReport};
 use super::run::CampaignError;
 use super::strike::Field;
 use crate::environment::{Environment, EnvironmentOptions};
 use crate::functions::FunctionBinaries;
 use crate::kafka::{Broker, BrokerOptions};
-use crate::lambda::InvocationRecord;
-use crate::shop::{Books, Load, OrderError, Readers, Shop, Verdict, outbox_left};
+use crate::shop::{Books, Load, OrderError, Readers, Shop, outbox_left};
 use crate::stream::StreamFaults;
 
 /// Orders in flight at once.
@@ -39,10 +40,6 @@ const KEYLESS: u32 = 8;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// A lease is read a little after it was written, and by another clock's reckoning.
 const LEASE_SLACK: Duration = Duration::from_secs(1);
-/// Failures of one segment that are told one by one.
-const TOLD: usize = 20;
-
-const LONGEST_OUTCOME: usize = 200;
 
 /// What all segments share.
 pub(super) struct Ground {
@@ -70,7 +67,7 @@ pub(super) struct Plan {
 pub(super) async fn run(
     ground: &Ground,
     plan: &Plan,
-    faults: impl AsyncFnOnce(&Field<'_>, &mut Vec<String>) -> Result<(), CampaignError>,
+    faults: impl AsyncFnOnce(&Field<'_>, &mut Diary) -> Result<(), CampaignError>,
 ) -> Result<SegmentReport, CampaignError> {
     let run = Uuid::new_v4().simple().to_string();
     let own = |name: &str| format!("{name}-{}", run.get(..8).unwrap_or(&run));
@@ -150,12 +147,12 @@ struct Stage<'a> {
 impl Stage<'_> {
     async fn run(
         &self,
-        faults: impl AsyncFnOnce(&Field<'_>, &mut Vec<String>) -> Result<(), CampaignError>,
+        faults: impl AsyncFnOnce(&Field<'_>, &mut Diary) -> Result<(), CampaignError>,
     ) -> Result<SegmentReport, CampaignError> {
         self.shop.create_table().await?;
         let begun = Instant::now();
         let mut books = Books::new(begun);
-        let mut diary = Vec::new();
+        let mut diary = Diary::default();
         let field = Field {
             environment: &self.environment,
             broker: &self.ground.broker,
@@ -173,13 +170,9 @@ impl Stage<'_> {
         self.quiet(&mut failures).await?;
         books.deliver_rest(&self.readers).await?;
         let verdict = books.verdict();
-        tell(&verdict, &mut failures);
-        let outcomes = self.outcomes(&mut failures);
-        let untold = failures.len().saturating_sub(TOLD);
-        failures.truncate(TOLD);
-        if untold > 0 {
-            failures.push(format!("and {untold} more"));
-        }
+        against_messages(&verdict, &books, &diary, &mut failures);
+        let outcomes = against_invocations(&self.environment, &self.causes, &diary, &mut failures);
+        shorten(&mut failures);
         let kept = match failures.is_empty() {
             true => None,
             false => kept::keep(
@@ -273,51 +266,5 @@ impl Stage<'_> {
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-    }
-
-    /// Every invocation ended in an answer, or a round is the reason; and no answer named a failed record.
-    fn outcomes(&self, failures: &mut Vec<String>) -> Outcomes {
-        let mut outcomes = Outcomes::default();
-        let mut unanswered = 0;
-        for (role, host) in [
-            (Role::Stream, self.environment.stream_relay()),
-            (Role::Scheduled, self.environment.scheduled_relay()),
-        ] {
-            for record in host.records() {
-                unanswered += u64::from(role == Role::Stream && !record.outcome.is_response());
-                if outcomes.count(role, &record, &self.causes) {
-                    failures.push(unexpected(role, &record));
-                }
-            }
-        }
-        let failed = self.environment.poller().map_or(0, |poller| poller.counters().failed_attempts);
-        if failed > unanswered {
-            failures.push(format!("{} answers of stream-relay named a failed record", failed - unanswered));
-        }
-        outcomes
-    }
-}
-
-fn unexpected(role: Role, record: &InvocationRecord) -> String {
-    let (id, ms) = (&record.request_id, record.duration.as_millis());
-    // An error's text has the client's last words, at length; all of it is in what is kept.
-    let outcome: String = record.outcome.to_string().chars().take(LONGEST_OUTCOME).collect();
-    format!("{role} {id} after {ms} ms, and no round was the reason: {outcome}")
-}
-
-/// What the verdict has against the segment, by ids.
-fn tell(verdict: &Verdict, failures: &mut Vec<String>) {
-    failures.extend(verdict.lost.iter().map(|id| format!("message {id} was not delivered")));
-    failures.extend(verdict.out_of_order.iter().map(|late| {
-        let (id, customer) = (late.message, late.customer);
-        format!("message {id}: order {} of customer {customer} arrived after {}", late.later, late.earlier)
-    }));
-    let scattered = verdict.scattered.iter();
-    failures.extend(scattered.map(|customer| format!("customer {customer} came through several partitions")));
-    if verdict.altered > 0 {
-        failures.push(format!("{} records were altered", verdict.altered));
-    }
-    if verdict.strangers > 0 {
-        failures.push(format!("{} records came from nowhere", verdict.strangers));
     }
 }
