@@ -151,7 +151,7 @@ async fn a_bucket_in_which_nothing_is_done_pays_for_nobody() {
         true => failed(PublishErrorKind::Rejected),
         false => outbox::Outcome::Acknowledged,
     });
-    bench.publish_takes(Duration::from_millis(3_500));
+    bench.publish_takes(Duration::from_millis(4_500));
     bench.allow_workers(4, |_| {});
     let report = bench.sweep(10).await;
     assert!(report.deleted() > 0 && report.buckets[&bucket].failed > 0);
@@ -162,7 +162,7 @@ async fn a_bucket_in_which_nothing_is_done_pays_for_nobody() {
 #[tokio::test(start_paused = true)]
 async fn buckets_that_have_been_emptied_are_no_backlog() {
     let bench = backlog(50);
-    bench.publish_takes(Duration::from_secs(4));
+    bench.publish_takes(Duration::from_millis(4_500));
     bench.allow_workers(4, |_| {});
     let report = bench.sweep(10).await;
     assert!(bench.store.memory.is_empty());
