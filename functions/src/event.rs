@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use outbox::{Bucket, BucketCount};
 use outbox_store_dynamodb::{StoreOptions, bucket_of_message_partition};
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::FunctionError;
 
@@ -48,22 +47,38 @@ impl From<&StoreOptions> for TableIdentity {
     }
 }
 
-/// One record, as far as a hint needs it. Everything is optional: whatever is not as expected is passed over, record
-/// by record.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Record {
-    event_name: Option<String>,
-    event_source: Option<String>,
-    #[serde(rename = "eventSourceARN")]
-    event_source_arn: Option<String>,
-    dynamodb: Option<Change>,
+/// One record, as far as a hint needs it. Nothing of it is copied: what else it holds can be large.
+struct Record<'a> {
+    event_name: Option<&'a str>,
+    event_source: Option<&'a str>,
+    event_source_arn: Option<&'a str>,
+    keys: Option<&'a Value>,
 }
 
-#[derive(Deserialize)]
-struct Change {
-    #[serde(rename = "Keys")]
-    keys: Option<Value>,
+impl<'a> Record<'a> {
+    /// `None` if it is no object, or one of these parts is not of its type.
+    fn read(record: &'a Value) -> Option<Self> {
+        let fields = record.as_object()?;
+        let change = optional(fields, "dynamodb", Value::as_object)?;
+        Some(Self {
+            event_name: optional(fields, "eventName", Value::as_str)?,
+            event_source: optional(fields, "eventSource", Value::as_str)?,
+            event_source_arn: optional(fields, "eventSourceARN", Value::as_str)?,
+            keys: change.and_then(|change| optional(change, "Keys", Some)?),
+        })
+    }
+}
+
+/// A field that may be absent, or null; `None` if it is something that `read` does not take.
+fn optional<'a, T>(
+    fields: &'a Map<String, Value>,
+    name: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Option<Option<T>> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Some(None),
+        Some(value) => read(value).map(Some),
+    }
 }
 
 /// Reads an event of the table's stream.
@@ -77,9 +92,9 @@ pub fn read_event(event: &Value, table: &TableIdentity) -> Result<Hints, Functio
     })?;
     let mut hints = Hints::default();
     for record in records {
-        match Record::deserialize(record) {
-            Ok(record) => hints.add(&record, table),
-            Err(_) => hints.unreadable += 1,
+        match Record::read(record) {
+            Some(record) => hints.add(&record, table),
+            None => hints.unreadable += 1,
         }
     }
     Ok(hints)
@@ -87,19 +102,16 @@ pub fn read_event(event: &Value, table: &TableIdentity) -> Result<Hints, Functio
 
 impl Hints {
     fn add(&mut self, record: &Record, table: &TableIdentity) {
-        if record.event_source.as_deref().is_some_and(|source| source != "aws:dynamodb") {
+        if record.event_source.is_some_and(|source| source != "aws:dynamodb") {
             self.other_tables += 1;
             return;
         }
         // A record that does not say where it is from is taken at its word: a hint costs a read.
-        let from = record.event_source_arn.as_deref();
-        if from.is_some_and(|arn| table_of_arn(arn) != Some(&table.table_name)) {
+        if record.event_source_arn.is_some_and(|arn| table_of_arn(arn) != Some(&table.table_name)) {
             self.other_tables += 1;
             return;
         }
-        let (Some(event), Some(keys)) =
-            (&record.event_name, record.dynamodb.as_ref().and_then(|d| d.keys.as_ref()))
-        else {
+        let (Some(event), Some(keys)) = (record.event_name, record.keys) else {
             self.unreadable += 1;
             return;
         };
@@ -219,8 +231,16 @@ mod tests {
     fn a_record_that_cannot_be_read_does_not_hide_its_neighbours() {
         let hints = read(&[json!(null), json!([]), json!({"eventName": 7}), json!({}), insert(2)]);
         assert_eq!(hints.buckets, buckets(&[2]));
-        // A list is read as a record by position, an empty object as one that says nothing: neither is a hint.
         assert_eq!(hints.unreadable, 4);
+    }
+
+    #[test]
+    fn a_list_is_no_record_and_no_change_whatever_stands_in_it() {
+        let keys = || json!({"Keys": {"PK": {"S": "OUTBOX#MESSAGES#3"}}});
+        let by_position = json!(["INSERT", "aws:dynamodb", STREAM, keys()]);
+        let change_by_position = json!({"eventName": "INSERT", "dynamodb": [keys()["Keys"]]});
+        let hints = read(&[by_position, change_by_position]);
+        assert_eq!(hints, Hints { unreadable: 2, ..Hints::default() });
     }
 
     #[test]
