@@ -187,7 +187,11 @@ impl DynamoDbStore {
         match self.put(put, "heartbeat", limit).await? {
             Written::Done => Ok(true),
             Written::Refused(stored) => {
-                let stored = stored.as_ref().map(heartbeat_record).transpose()?.flatten();
+                let stored = stored
+                    .as_ref()
+                    .map(|stored| heartbeat_record(&self.options, stored))
+                    .transpose()?
+                    .flatten();
                 Ok(HeartbeatWrite::Announce { now }.is_own_attempt(stored.as_ref()))
             }
         }
@@ -245,14 +249,14 @@ impl DynamoDbStore {
                 match coordination_key(sort.map_or("", String::as_str)) {
                     CoordinationKey::Lease(bucket) if self.options.bucket_count.contains(bucket) => {
                         // One record that cannot be read stops its bucket, and no other.
-                        match lease_record(item) {
+                        match lease_record(&self.options, item) {
                             Ok(lease) => drop(read.leases.insert(bucket, lease)),
                             Err(_) => drop(read.unreadable.insert(bucket)),
                         }
                     }
                     CoordinationKey::Heartbeat(relay) => {
                         // One that cannot be read says of nobody that it is alive.
-                        match heartbeat_record(item) {
+                        match heartbeat_record(&self.options, item) {
                             Ok(Some(heartbeat)) => drop(read.heartbeats.insert(relay, heartbeat)),
                             Ok(None) => {}
                             Err(error) => tracing::warn!(error = %Chain(&error), "a relay record is ignored"),

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
 use outbox::headers::{self, HeaderError};
 use outbox::store::{Malformed, MalformedKey, Stored};
-use outbox::{Bucket, BucketCount, Message, MessageId, StoreError, StoreErrorKind, Ticks};
+use outbox::{Bucket, Message, MessageId, StoreError, StoreErrorKind, Ticks};
 
 use crate::StoreOptions;
 use crate::schema::{Item, attribute};
@@ -50,7 +50,10 @@ impl fmt::Display for Sequence {
 }
 
 /// The item of a message.
-pub(crate) fn to_item(
+///
+/// # Errors
+/// If the headers are too many or too large to encode.
+pub fn to_item(
     options: &StoreOptions,
     message: &Message,
     bucket: Bucket,
@@ -79,7 +82,7 @@ pub(crate) fn to_item(
 }
 
 /// What a message item turned out to be.
-pub(crate) enum Read {
+pub enum Read {
     /// A message, well formed or not.
     Message(Stored<Sequence>),
     /// Something that a later version put into the partition: passed over.
@@ -89,7 +92,7 @@ pub(crate) enum Read {
 }
 
 /// Reads a message item of `size` bytes.
-pub(crate) fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, size: usize) -> Read {
+pub fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, size: usize) -> Read {
     let sort = item.get(&options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
     let Some(row) = sort.and_then(|sort| Sequence::parse(sort)) else {
         return Read::Unknown;
@@ -105,7 +108,8 @@ pub(crate) fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, 
     let malformed_key =
         key.as_ref().map_or(MalformedKey::Unreadable, |key| MalformedKey::Readable(key.clone()));
     let message = key.and_then(|key| read(&mut item, key)).map_err(|fault| {
-        let id = item.get(attribute::MESSAGE_ID).and_then(|id| id.as_s().ok());
+        // Anything can stand there: only an id is shown.
+        let id = text(&item, attribute::MESSAGE_ID).ok().and_then(MessageId::parse);
         let id = id.map_or_else(String::new, |id| format!(" (message {id})"));
         Malformed { reason: format!("item {row} of bucket {bucket}{id}: {fault}"), key: malformed_key }
     });
@@ -154,11 +158,12 @@ fn check_bucket_count(
     let Some(stamp) = item.get(attribute::BUCKET_COUNT) else {
         return Ok(());
     };
-    let stamp = stamp.as_n().map_or("not a number", String::as_str);
+    let stamp = stamp.as_n().ok().and_then(|stamp| stamp.parse::<u64>().ok());
     let expected = options.bucket_count;
-    if stamp.parse::<u32>().ok().and_then(BucketCount::new) == Some(expected) {
+    if stamp == Some(expected.get().into()) {
         return Ok(());
     }
+    let stamp = stamp.map_or_else(|| "what is no whole number".to_owned(), |stamp| stamp.to_string());
     let message = format!(
         "item {row} of bucket {bucket} was written with a bucket count of {stamp}, and this relay has \
          OUTBOX_BUCKET_COUNT={expected}: give every writer and relay of the table the same"
@@ -302,6 +307,20 @@ mod tests {
         }
     }
 
+    /// Found by fuzzing: an error quoted whatever stood where the id should be, line ends and all.
+    #[test]
+    fn an_error_shows_an_id_and_nothing_else_that_stands_in_its_place() {
+        let mut other_fault = item();
+        other_fault.remove("Topic");
+        let id = other_fault["MessageId"].as_s().unwrap().clone();
+        assert!(malformed(other_fault.clone()).reason.contains(&id));
+        for no_id in ["7\nERROR all is lost", &"7".repeat(1000)] {
+            other_fault.insert("MessageId".to_owned(), AttributeValue::S(no_id.to_owned()));
+            let reason = malformed(other_fault.clone()).reason;
+            assert!(reason.contains("MessageId") && !reason.contains(no_id), "{reason}");
+        }
+    }
+
     #[test]
     fn a_value_out_of_range_is_named() {
         for (name, value) in [
@@ -320,7 +339,7 @@ mod tests {
 
     #[test]
     fn another_bucket_count_is_a_misconfiguration() {
-        for stamp in [number(9), number(0), AttributeValue::S("8".to_owned())] {
+        for stamp in [number(9), number(0), number("zzz"), AttributeValue::S("8".to_owned())] {
             let mut item = item();
             item.insert("BucketCount".to_owned(), stamp);
             let Read::WrongBucketCount(error) = from_item(&options(), Bucket::new(3), item, 1) else {
@@ -328,6 +347,8 @@ mod tests {
             };
             assert!(error.is_misconfiguration());
             assert!(error.to_string().contains("OUTBOX_BUCKET_COUNT"), "{error}");
+            // Found by fuzzing: whatever stood there was quoted.
+            assert!(!error.to_string().contains("zzz"), "{error}");
         }
         let mut unstamped = item();
         unstamped.remove("BucketCount");

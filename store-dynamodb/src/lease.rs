@@ -14,11 +14,11 @@ use outbox::coordination::{HeartbeatRecord, LeaseRecord};
 use outbox::lease_write::{LeaseWrite, Verdict};
 use outbox::{Bucket, Lease, RelayId, StoreError, StoreErrorKind, Ticks};
 
-use crate::DynamoDbStore;
 use crate::error::{Effect, store_error};
 use crate::item::number;
 use crate::request::within;
 use crate::schema::{Item, attribute};
+use crate::{DynamoDbStore, StoreOptions};
 
 /// How often a release is tried when the version had moved on under it by this relay's own renewal.
 const RELEASE_ATTEMPTS: usize = 2;
@@ -43,7 +43,7 @@ impl DynamoDbStore {
         let Written::Refused(stored) = self.write_lease(relay, bucket, &write, limit).await? else {
             return Ok(write.grants(bucket));
         };
-        let stored = stored.as_ref().map(lease_record).transpose()?;
+        let stored = stored.as_ref().map(|stored| lease_record(&self.options, stored)).transpose()?;
         match write.judge(relay, bucket, stored.as_ref()) {
             Verdict::Held(lease) => Ok(Some(lease)),
             Verdict::NotHeld | Verdict::ReleaseAgain(_) => Ok(None),
@@ -61,7 +61,7 @@ impl DynamoDbStore {
         for _ in 0..RELEASE_ATTEMPTS {
             let written = self.write_lease(relay, lease.bucket, &write, limit).await?;
             let Written::Refused(stored) = written else { return Ok(()) };
-            let stored = stored.as_ref().map(lease_record).transpose()?;
+            let stored = stored.as_ref().map(|stored| lease_record(&self.options, stored)).transpose()?;
             match write.judge(relay, lease.bucket, stored.as_ref()) {
                 Verdict::ReleaseAgain(again) => write = again,
                 Verdict::Held(_) | Verdict::NotHeld => return Ok(()),
@@ -182,37 +182,71 @@ impl DynamoDbStore {
 }
 
 /// Reads a lease item.
-pub(crate) fn lease_record(item: &Item) -> Result<LeaseRecord, StoreError> {
+///
+/// # Errors
+/// Names the item and the attribute that cannot be read.
+pub fn lease_record(options: &StoreOptions, item: &Item) -> Result<LeaseRecord, StoreError> {
     let owner = match item.get(attribute::OWNER) {
         None => None,
         Some(owner) => {
             let owner = owner.as_s().ok().and_then(RelayId::new);
-            Some(owner.ok_or_else(|| malformed(item, attribute::OWNER))?)
+            Some(owner.ok_or_else(|| malformed(options, item, attribute::OWNER))?)
         }
     };
-    Ok(LeaseRecord { owner, expires_at: time(item, attribute::EXPIRES_AT_UTC)? })
+    Ok(LeaseRecord { owner, expires_at: time(options, item, attribute::EXPIRES_AT_UTC)? })
 }
 
 /// `None` for a record without a time: nobody of ours wrote it, and it says nothing.
-pub(crate) fn heartbeat_record(item: &Item) -> Result<Option<HeartbeatRecord>, StoreError> {
-    let stopped_at = time(item, attribute::STOPPED_AT_UTC)?;
-    Ok(time(item, attribute::LAST_SEEN_UTC)?.map(|last_seen| HeartbeatRecord { last_seen, stopped_at }))
+///
+/// # Errors
+/// Names the item and the attribute that cannot be read.
+pub fn heartbeat_record(options: &StoreOptions, item: &Item) -> Result<Option<HeartbeatRecord>, StoreError> {
+    let stopped_at = time(options, item, attribute::STOPPED_AT_UTC)?;
+    Ok(time(options, item, attribute::LAST_SEEN_UTC)?
+        .map(|last_seen| HeartbeatRecord { last_seen, stopped_at }))
 }
 
-fn time(item: &Item, name: &'static str) -> Result<Option<Ticks>, StoreError> {
+fn time(options: &StoreOptions, item: &Item, name: &'static str) -> Result<Option<Ticks>, StoreError> {
     let Some(value) = item.get(name) else {
         return Ok(None);
     };
     let ticks = value.as_n().ok().and_then(|digits| digits.parse().ok());
-    ticks.map(|ticks| Some(Ticks::from_raw(ticks))).ok_or_else(|| malformed(item, name))
+    ticks.map(|ticks| Some(Ticks::from_raw(ticks))).ok_or_else(|| malformed(options, item, name))
 }
 
 /// A coordination item that cannot be read is never written over: somebody has to look at it.
-fn malformed(item: &Item, name: &str) -> StoreError {
-    // Only key attributes of these items are strings besides the owner; they hold no payload.
-    let mut keys: Vec<&str> =
-        item.values().filter_map(|value| value.as_s().ok().map(String::as_str)).collect();
-    keys.sort_unstable();
-    let message = format!("the coordination item {keys:?} has an attribute {name} that cannot be read");
+fn malformed(options: &StoreOptions, item: &Item, name: &str) -> StoreError {
+    // Its place alone is shown: whatever else is in it, nobody of ours need have written.
+    let sort = item.get(&options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
+    let sort = sort.map_or("without a sort key", String::as_str);
+    let message = format!("the coordination item {sort:?} has an attribute {name} that cannot be read");
     StoreError::new(StoreErrorKind::Misconfigured, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(attributes: &[(&str, AttributeValue)]) -> Item {
+        let mut item = StoreOptions::new("t").lease_key(Bucket::new(3));
+        item.extend(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        item
+    }
+
+    /// Found by fuzzing: an error quoted every text of the item.
+    #[test]
+    fn a_record_that_cannot_be_read_is_named_and_nothing_else_of_it_is_shown() {
+        let secret = || AttributeValue::S("secret".repeat(1000));
+        for name in [attribute::OWNER, attribute::EXPIRES_AT_UTC] {
+            let error =
+                lease_record(&StoreOptions::new("t"), &record(&[(name, secret()), ("Note", secret())]));
+            let text = error.unwrap_err().to_string();
+            assert!(text.contains("LEASE#0000000003") && text.contains(name), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+        for name in [attribute::LAST_SEEN_UTC, attribute::STOPPED_AT_UTC] {
+            let error = heartbeat_record(&StoreOptions::new("t"), &record(&[(name, secret())])).unwrap_err();
+            assert!(error.to_string().contains(name) && !error.to_string().contains("secret"), "{error}");
+        }
+    }
 }

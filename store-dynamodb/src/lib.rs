@@ -16,6 +16,16 @@ mod store;
 pub mod table;
 mod writer;
 
+/// What reads items, for the fuzzer alone: no part of the API.
+///
+/// Neither behind `cfg(fuzzing)`, which an ordinary test that replays the fuzzer's corpus does not have, nor behind a
+/// feature, which a build of the whole workspace would turn on for everybody in it.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::item::{Read, from_item, to_item};
+    pub use crate::lease::{heartbeat_record, lease_record};
+}
+
 pub use error::WriteError;
 pub use item::Sequence;
 pub use options::StoreOptions;
