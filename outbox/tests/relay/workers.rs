@@ -169,17 +169,17 @@ async fn buckets_that_have_been_emptied_are_no_backlog() {
     assert_eq!((report.unfinished.len(), bench.asked()), (0, vec![]));
 }
 
-/// Four times as many buckets as are worked on at once: each has its turn, every lease is renewed in time, and all are
-/// gone on with.
+/// Thirty times as many buckets as are worked on at once, for which a round of turns would outlast the leases: each has its
+/// turn, every lease is renewed in time, and all are gone on with.
 #[tokio::test(start_paused = true)]
 async fn many_full_buckets_take_turns_and_keep_their_leases() {
     let mut options = small_batches();
-    options.bucket_count = outbox::BucketCount::new(64).unwrap();
+    options.bucket_count = outbox::BucketCount::new(256).unwrap();
     let count = options.bucket_count;
     let bench = Bench::with(options);
     for bucket in count.buckets() {
-        for n in 0..1_200 {
-            let id = outbox::Chance::seeded(n * 64 + u64::from(bucket.number())).message_id(bench.now());
+        for n in 0..500 {
+            let id = outbox::Chance::seeded(n * 256 + u64::from(bucket.number())).message_id(bench.now());
             let partition = i32::try_from(bucket.number()).unwrap();
             let message = outbox::Message::new(id, "orders").with_partition(partition);
             bench.store.memory.enqueue(message, count).unwrap();
@@ -187,8 +187,8 @@ async fn many_full_buckets_take_turns_and_keep_their_leases() {
     }
     bench.publish_takes(Duration::from_millis(900));
     bench.allow_workers(4, |_| {});
-    let report = bench.sweep(60).await;
-    assert_eq!((report.buckets.len(), report.unfinished.len()), (64, 64));
+    let report = bench.sweep(90).await;
+    assert_eq!((report.buckets.len(), report.unfinished.len()), (256, 256));
     assert!(report.buckets.values().all(|bucket| bucket.deleted > 0), "{report:#?}");
     assert!(report.buckets.values().all(|bucket| bucket.end != outbox::BucketEnd::LeaseLost), "{report:#?}");
     assert_eq!((bench.asked(), report.refused_writes), (vec![3, 4], 0));
