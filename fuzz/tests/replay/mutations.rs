@@ -23,9 +23,9 @@ fn mutations_of_events_and_items_are_events_and_items_within_the_limit() {
         for file in corpus(target) {
             let input = fs::read(&file).unwrap();
             let mutations: BTreeSet<Vec<u8>> =
-                (0..200).filter_map(|seed| mutated(shape, &input, MAX, seed, &mut turned)).collect();
+                (0..60).filter_map(|seed| mutated(shape, &input, MAX, seed, &mut turned)).collect();
             // The smallest inputs have few neighbours, and of those near the limit some become too large.
-            assert!(mutations.len() > 20, "{}: {} mutations", file.display(), mutations.len());
+            assert!(mutations.len() > 10, "{}: {} mutations", file.display(), mutations.len());
             for mutation in mutations {
                 assert!(mutation.len() <= MAX);
                 let verdict = (target.check)(&mutation);
