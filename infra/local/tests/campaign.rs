@@ -16,6 +16,9 @@ const OUTAGE: Duration = Duration::from_secs(20);
 /// CI's machines are slower, and do other things.
 const RATE: u32 = 15;
 
+/// For each kind that missed.
+const ROUNDS_MORE: u32 = 3;
+
 /// Tells a reader of the test's output how far it is, and what failed.
 struct Told;
 
@@ -43,9 +46,20 @@ fn options() -> CampaignOptions {
 async fn assert_holds(options: CampaignOptions) -> Report {
     let seed = options.seed;
     println!("seed {seed}");
-    let report = run(options, &mut Told).await.unwrap();
+    let report = run(options.clone(), &mut Told).await.unwrap();
     println!("{report}");
-    assert!(report.holds(), "seed {seed}");
+    // One round in hundreds comes a moment too late for its victim. What the only round of its kind has missed gets a few
+    // more, and must hit then.
+    let blunt = report.blunt();
+    if report.failures.is_empty() && !blunt.is_empty() {
+        let rounds = ROUNDS_MORE * u32::try_from(blunt.len()).unwrap();
+        let more =
+            CampaignOptions { rounds, kinds: blunt.into_iter().collect(), scenarios: Vec::new(), ..options };
+        let more = run(more, &mut Told).await.unwrap();
+        println!("{more}");
+        assert!(more.holds(), "seed {seed}, in the rounds that were to hit what others had missed");
+    }
+    assert!(report.failures.is_empty(), "seed {seed}");
     assert!(report.messages.committed > 0);
     report
 }
