@@ -25,6 +25,12 @@ impl Moment {
     pub fn since(self, earlier: Self) -> Duration {
         self.monotonic.since(earlier.monotonic).max(self.wall.since(earlier.wall))
     }
+
+    /// How long the process was asleep between `earlier` and this, as far as can be told: what the wall clock gained on
+    /// the monotonic one. No timer of the process ran meanwhile. Zero where a freeze does not stop the monotonic clock.
+    pub fn asleep_since(self, earlier: Self) -> Duration {
+        self.wall.since(earlier.wall).saturating_sub(self.monotonic.since(earlier.monotonic))
+    }
 }
 
 /// What the owner of a lease of some age may do under it. The age counts from before the lease was asked for.

@@ -17,14 +17,11 @@ pub(crate) enum Trust {
 
 /// The trust in a client that was made at one moment and last used at another.
 ///
-/// A freeze may stop the monotonic clock, and a time server may set the wall clock back: each counts. What the wall
-/// clock gained on the monotonic one is time asleep, in which the client's own timers did not run; it adds up over
-/// naps that are each short.
+/// A freeze may stop the monotonic clock, and a time server may set the wall clock back: each counts. Time asleep, in
+/// which the client's own timers did not run, adds up over naps that are each short.
 pub(crate) fn trust(made: Moment, last_used: Moment, now: Moment) -> Trust {
     let idle = now.since(last_used);
-    let awake = now.monotonic.since(made.monotonic);
-    let asleep = now.wall.since(made.wall).saturating_sub(awake);
-    if idle >= MAX_IDLE || asleep >= MAX_IDLE {
+    if idle >= MAX_IDLE || now.asleep_since(made) >= MAX_IDLE {
         Trust::Gone
     } else if idle >= PROVEN_FOR {
         Trust::Unproven

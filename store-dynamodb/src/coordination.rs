@@ -15,7 +15,7 @@ use crate::DynamoDbStore;
 use crate::error::{Effect, store_error};
 use crate::item::number;
 use crate::lease::{Written, heartbeat_record, lease_record};
-use crate::request::within;
+use crate::request::Until;
 use crate::schema::{CoordinationKey, Item, attribute, coordination_key};
 
 /// How many lease writes are under way at once.
@@ -27,10 +27,11 @@ impl DynamoDbStore {
     /// One acquisition round: heartbeat, read, plan, write.
     pub(crate) async fn acquire_round(&self, request: &AcquireRequest<'_>) -> Result<Acquired, StoreError> {
         let AcquireRequest { relay, times, limit, .. } = *request;
-        if !self.heartbeat(relay, times.now, limit).await? {
+        let until = self.until(limit);
+        if !self.heartbeat(relay, times.now, until).await? {
             return Ok(Acquired { clock_behind: true, refused_writes: 1, ..Acquired::default() });
         }
-        let read = self.read_coordination(limit).await?;
+        let read = self.read_coordination(until).await?;
         let plan = read.plan(request.bucket_count, relay, times);
 
         let mut acquired = Acquired {
@@ -47,17 +48,16 @@ impl DynamoDbStore {
             .difference(request.busy)
             .filter_map(|bucket| Some(Lease { bucket: *bucket, expires_at: read.version(*bucket)? }))
             .collect();
-        acquired.error = self.free_leases(relay, &surplus, limit).await.err().or(acquired.error);
-        self.prune(&read, times, limit).await;
+        acquired.error = self.free_leases(relay, &surplus, until).await.err().or(acquired.error);
 
         let mut writes = Vec::new();
         for bucket in plan.keep.difference(request.busy) {
             let keep = read.leases.get(bucket).and_then(|lease| LeaseWrite::keep(lease, times));
-            writes.extend(keep.map(|keep| self.take_lease(relay, *bucket, keep, limit).boxed()));
+            writes.extend(keep.map(|keep| self.take_lease(relay, *bucket, keep, until).boxed()));
         }
         for bucket in plan.claim.intersection(request.wanted) {
             let claim = LeaseWrite::claim(read.leases.get(bucket), times);
-            writes.push(self.take_lease(relay, *bucket, claim, limit).boxed());
+            writes.push(self.take_lease(relay, *bucket, claim, until).boxed());
         }
         for written in concurrently(CONCURRENT_WRITES, writes).await {
             match written {
@@ -66,6 +66,8 @@ impl DynamoDbStore {
                 Err(error) => acquired.error = Some(error),
             }
         }
+        // Last: of a round that is short of time, it is what can wait.
+        self.prune(&read, times, until).await;
         Ok(acquired)
     }
 
@@ -77,11 +79,12 @@ impl DynamoDbStore {
         times: LeaseTimes,
         limit: Duration,
     ) -> Result<Claimed, StoreError> {
-        let read = self.read_coordination(limit).await?;
+        let until = self.until(limit);
+        let read = self.read_coordination(until).await?;
         let free = buckets.iter().copied().filter(|bucket| read.is_free(*bucket, times.now));
         let claim = |bucket: Bucket| {
             let claim = LeaseWrite::claim(read.leases.get(&bucket), times);
-            self.take_lease(relay, bucket, claim, limit).boxed()
+            self.take_lease(relay, bucket, claim, until).boxed()
         };
         let claims = free.map(claim).collect();
         let wanted = |bucket: &Bucket| buckets.contains(bucket);
@@ -103,9 +106,9 @@ impl DynamoDbStore {
         &self,
         relay: &RelayId,
         leases: &[Lease],
-        limit: Duration,
+        until: Until,
     ) -> Result<(), StoreError> {
-        let releases = leases.iter().map(|lease| self.release_lease(relay, *lease, limit).boxed()).collect();
+        let releases = leases.iter().map(|lease| self.release_lease(relay, *lease, until).boxed()).collect();
         concurrently(CONCURRENT_WRITES, releases).await.into_iter().collect()
     }
 
@@ -119,35 +122,33 @@ impl DynamoDbStore {
         stamp: Ticks,
         limit: Duration,
     ) -> Result<(), StoreError> {
-        let ends = self.clock.monotonic().plus(limit);
+        let until = self.until(limit);
         let mut item = self.options.heartbeat_key(relay);
         item.insert(attribute::LAST_SEEN_UTC.to_owned(), number(stamp));
         item.insert(attribute::STOPPED_AT_UTC.to_owned(), number(stamp));
         let put = self.client.put_item().table_name(&self.options.table_name).set_item(Some(item));
-        let put = put.customize().config_override(within(limit)).send().await;
+        let put = put.customize().config_override(self.within(until, "stopped stamp")?).send().await;
         put.map_err(|error| store_error(&self.options, Effect::Writes, "stopped stamp", error))?;
 
         // A release that fails does not keep a late claim from being found; and what it left owned is found with it.
-        let freed = self.free_leases(relay, leases, ends.since(self.clock.monotonic())).await;
-        let is_clean = self.read_back(relay, ends.since(self.clock.monotonic())).await?;
+        let freed = self.free_leases(relay, leases, until).await;
+        let is_clean = self.read_back(relay, until).await?;
         if is_clean { Ok(()) } else { freed }
     }
 
     /// Frees whatever lease names the relay.
     pub(crate) async fn free_strays(&self, relay: &RelayId, limit: Duration) -> Result<(), StoreError> {
-        self.read_back(relay, limit).await.map(drop)
+        self.read_back(relay, self.until(limit)).await.map(drop)
     }
 
     /// Reads the leases and frees those that name the relay, until there are none: one pass finds what a late claim took,
     /// and each pass gives the next late one a chance to be found. Whether a pass found none.
-    async fn read_back(&self, relay: &RelayId, limit: Duration) -> Result<bool, StoreError> {
-        let ends = self.clock.monotonic().plus(limit);
+    async fn read_back(&self, relay: &RelayId, until: Until) -> Result<bool, StoreError> {
         for _ in 0..STOP_PASSES {
-            let left = ends.since(self.clock.monotonic());
-            if left.is_zero() {
+            if self.left(until).is_zero() {
                 break;
             }
-            let read = self.read_coordination(left).await?;
+            let read = self.read_coordination(until).await?;
             let mine = read.leases.iter().filter(|(_, lease)| lease.owner.as_ref() == Some(relay));
             let strays: Vec<Lease> = mine
                 .filter_map(|(bucket, lease)| Some(Lease { bucket: *bucket, expires_at: lease.expires_at? }))
@@ -155,7 +156,7 @@ impl DynamoDbStore {
             if strays.is_empty() {
                 return Ok(true);
             }
-            self.free_leases(relay, &strays, left).await?;
+            self.free_leases(relay, &strays, until).await?;
         }
         Ok(false)
     }
@@ -168,11 +169,11 @@ impl DynamoDbStore {
         times: LeaseTimes,
         limit: Duration,
     ) -> Result<Option<Lease>, StoreError> {
-        self.take_lease(relay, bucket, LeaseWrite::renew(times), limit).await
+        self.take_lease(relay, bucket, LeaseWrite::renew(times), self.until(limit)).await
     }
 
     /// Announces the relay. `false`: a later time is stored, so this clock is behind.
-    async fn heartbeat(&self, relay: &RelayId, now: Ticks, limit: Duration) -> Result<bool, StoreError> {
+    async fn heartbeat(&self, relay: &RelayId, now: Ticks, until: Until) -> Result<bool, StoreError> {
         let mut item = self.options.heartbeat_key(relay);
         item.insert(attribute::LAST_SEEN_UTC.to_owned(), number(now));
         let put = self
@@ -184,7 +185,7 @@ impl DynamoDbStore {
             .expression_attribute_names("#partition", &self.options.partition_key_attribute)
             .expression_attribute_names("#seen", attribute::LAST_SEEN_UTC)
             .expression_attribute_values(":now", number(now));
-        match self.put(put, "heartbeat", limit).await? {
+        match self.put(put, "heartbeat", until).await? {
             Written::Done => Ok(true),
             Written::Refused(stored) => {
                 let stored = stored
@@ -198,7 +199,7 @@ impl DynamoDbStore {
     }
 
     /// Removes relay records that have served their time. A prune that fails is left to the next sweep.
-    async fn prune(&self, read: &Coordination, times: LeaseTimes, limit: Duration) {
+    async fn prune(&self, read: &Coordination, times: LeaseTimes, until: Until) {
         let prune = |(relay, write): (RelayId, HeartbeatWrite)| {
             async move {
                 let HeartbeatWrite::Prune { read } = write else { return };
@@ -212,9 +213,17 @@ impl DynamoDbStore {
                     .expression_attribute_names("#partition", &self.options.partition_key_attribute)
                     .expression_attribute_names("#seen", attribute::LAST_SEEN_UTC)
                     .expression_attribute_values(":read", number(read));
-                if let Err(error) = delete.customize().config_override(within(limit)).send().await {
-                    let error =
-                        store_error(&self.options, Effect::Writes, "pruning of a relay record", error);
+                let what = "pruning of a relay record";
+                let pruned = match self.within(until, what) {
+                    Ok(config) => delete
+                        .customize()
+                        .config_override(config)
+                        .send()
+                        .await
+                        .map_err(|error| store_error(&self.options, Effect::Writes, what, error)),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = pruned {
                     tracing::debug!(%relay, error = %Chain(&error), "a relay record was not pruned");
                 }
             }
@@ -225,7 +234,7 @@ impl DynamoDbStore {
     }
 
     /// Every lease and heartbeat, in one strongly consistent query.
-    pub(crate) async fn read_coordination(&self, limit: Duration) -> Result<Coordination, StoreError> {
+    pub(crate) async fn read_coordination(&self, until: Until) -> Result<Coordination, StoreError> {
         let mut read = Coordination::default();
         let mut start: Option<Item> = None;
         loop {
@@ -241,8 +250,8 @@ impl DynamoDbStore {
                 )
                 .consistent_read(true)
                 .set_exclusive_start_key(start);
-            let page = query.customize().config_override(within(limit)).send().await;
             let what = "query of the leases";
+            let page = query.customize().config_override(self.within(until, what)?).send().await;
             let page = page.map_err(|error| store_error(&self.options, Effect::Reads, what, error))?;
             for item in page.items() {
                 let sort = item.get(&self.options.sort_key_attribute).and_then(|sort| sort.as_s().ok());

@@ -5,10 +5,10 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
 use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
-use outbox::{Bucket, Monotonic, StoreError, StoreErrorKind};
+use outbox::{Bucket, StoreError, StoreErrorKind};
 
 use crate::error::{Effect, store_error};
-use crate::request::within;
+use crate::request::Until;
 use crate::{DynamoDbStore, Sequence};
 
 /// DynamoDB's limit on one batch write.
@@ -26,25 +26,19 @@ impl DynamoDbStore {
         rows: &[Sequence],
         limit: Duration,
     ) -> Result<(), StoreError> {
-        let ends = self.clock.monotonic().plus(limit);
+        let until = self.until(limit);
         let batches =
-            rows.chunks(BATCH).map(|batch| self.delete_batch(bucket, batch, ends).boxed()).collect();
+            rows.chunks(BATCH).map(|batch| self.delete_batch(bucket, batch, until).boxed()).collect();
         concurrently(CONCURRENT_BATCHES, batches).await.into_iter().collect()
     }
 
-    async fn delete_batch(
-        &self,
-        bucket: Bucket,
-        rows: &[Sequence],
-        ends: Monotonic,
-    ) -> Result<(), StoreError> {
+    async fn delete_batch(&self, bucket: Bucket, rows: &[Sequence], until: Until) -> Result<(), StoreError> {
         let mut requests =
             rows.iter().map(|row| self.delete_request(bucket, *row)).collect::<Result<Vec<_>, _>>()?;
         let (mut pause, longest) = PAUSES;
         loop {
-            let left = ends.since(self.clock.monotonic());
             let write = self.client.batch_write_item().request_items(&self.options.table_name, requests);
-            let written = write.customize().config_override(within(left)).send().await;
+            let written = write.customize().config_override(self.within(until, "delete")?).send().await;
             let written =
                 written.map_err(|error| store_error(&self.options, Effect::Writes, "delete", error))?;
             // The answer names the table as the request did; there is one table in it.
@@ -52,7 +46,7 @@ impl DynamoDbStore {
             if requests.is_empty() {
                 return Ok(());
             }
-            let left = ends.since(self.clock.monotonic());
+            let left = self.left(until);
             if left <= pause {
                 let message = format!(
                     "{} of {} deletes in bucket {bucket} were left unprocessed by DynamoDB until the time was over",

@@ -3,8 +3,6 @@
 //! A request can land late: one that a timeout gave up on, or one of an earlier life. The conditions are what a late
 //! request fails on; [`LeaseWrite`] states them, and here they are in DynamoDB's terms.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
@@ -16,7 +14,7 @@ use outbox::{Bucket, Lease, RelayId, StoreError, StoreErrorKind, Ticks};
 
 use crate::error::{Effect, store_error};
 use crate::item::number;
-use crate::request::within;
+use crate::request::Until;
 use crate::schema::{Item, attribute};
 use crate::{DynamoDbStore, StoreOptions};
 
@@ -38,9 +36,9 @@ impl DynamoDbStore {
         relay: &RelayId,
         bucket: Bucket,
         write: LeaseWrite,
-        limit: Duration,
+        until: Until,
     ) -> Result<Option<Lease>, StoreError> {
-        let Written::Refused(stored) = self.write_lease(relay, bucket, &write, limit).await? else {
+        let Written::Refused(stored) = self.write_lease(relay, bucket, &write, until).await? else {
             return Ok(write.grants(bucket));
         };
         let stored = stored.as_ref().map(|stored| lease_record(&self.options, stored)).transpose()?;
@@ -55,11 +53,11 @@ impl DynamoDbStore {
         &self,
         relay: &RelayId,
         lease: Lease,
-        limit: Duration,
+        until: Until,
     ) -> Result<(), StoreError> {
         let mut write = LeaseWrite::Release { read: lease.expires_at };
         for _ in 0..RELEASE_ATTEMPTS {
-            let written = self.write_lease(relay, lease.bucket, &write, limit).await?;
+            let written = self.write_lease(relay, lease.bucket, &write, until).await?;
             let Written::Refused(stored) = written else { return Ok(()) };
             let stored = stored.as_ref().map(|stored| lease_record(&self.options, stored)).transpose()?;
             match write.judge(relay, lease.bucket, stored.as_ref()) {
@@ -76,7 +74,7 @@ impl DynamoDbStore {
         relay: &RelayId,
         bucket: Bucket,
         write: &LeaseWrite,
-        limit: Duration,
+        until: Until,
     ) -> Result<Written, StoreError> {
         let me = || AttributeValue::S(relay.to_string());
         match write {
@@ -100,7 +98,7 @@ impl DynamoDbStore {
                         .condition_expression("attribute_not_exists(#partition)")
                         .expression_attribute_names("#partition", &self.options.partition_key_attribute),
                 };
-                self.put(put, "claim", limit).await
+                self.put(put, "claim", until).await
             }
             LeaseWrite::Keep { read, expires_at } => {
                 let keep = self
@@ -110,7 +108,7 @@ impl DynamoDbStore {
                     .expression_attribute_values(":me", me())
                     .expression_attribute_values(":read", number(read))
                     .expression_attribute_values(":new", number(expires_at));
-                self.update(keep, "renewal", limit).await
+                self.update(keep, "renewal", until).await
             }
             LeaseWrite::Renew { now, expires_at } => {
                 let renew = self
@@ -120,7 +118,7 @@ impl DynamoDbStore {
                     .expression_attribute_values(":me", me())
                     .expression_attribute_values(":now", number(now))
                     .expression_attribute_values(":new", number(expires_at));
-                self.update(renew, "renewal", limit).await
+                self.update(renew, "renewal", until).await
             }
             LeaseWrite::Release { read } => {
                 let release = self
@@ -129,7 +127,7 @@ impl DynamoDbStore {
                     .condition_expression("#owner = :me AND #expiry = :read")
                     .expression_attribute_values(":me", me())
                     .expression_attribute_values(":read", number(read));
-                self.update(release, "release", limit).await
+                self.update(release, "release", until).await
             }
         }
     }
@@ -147,10 +145,10 @@ impl DynamoDbStore {
         &self,
         put: PutItemFluentBuilder,
         what: &str,
-        limit: Duration,
+        until: Until,
     ) -> Result<Written, StoreError> {
         let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match put.customize().config_override(within(limit)).send().await {
+        match put.customize().config_override(self.within(until, what)?).send().await {
             Ok(_) => Ok(Written::Done),
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(refused)) => {
@@ -165,11 +163,11 @@ impl DynamoDbStore {
         &self,
         update: UpdateItemFluentBuilder,
         what: &str,
-        limit: Duration,
+        until: Until,
     ) -> Result<Written, StoreError> {
         let update =
             update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match update.customize().config_override(within(limit)).send().await {
+        match update.customize().config_override(self.within(until, what)?).send().await {
             Ok(_) => Ok(Written::Done),
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {

@@ -5,6 +5,7 @@
 mod coordination;
 mod delete;
 mod error;
+mod http;
 mod item;
 mod lease;
 mod limits;
@@ -27,6 +28,7 @@ pub mod fuzzing {
 }
 
 pub use error::WriteError;
+pub use http::http_client;
 pub use item::Sequence;
 pub use options::StoreOptions;
 pub use request::{CONNECT_TIMEOUT, client_timeouts};

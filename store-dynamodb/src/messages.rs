@@ -13,7 +13,7 @@ use outbox::{Bucket, Chain, StoreError, Ticks};
 use crate::error::{Effect, store_error};
 use crate::item::{Read, from_item};
 use crate::limits::item_size;
-use crate::request::within;
+use crate::request::Until;
 use crate::schema::{Item, attribute};
 use crate::{DynamoDbStore, Sequence};
 
@@ -29,8 +29,9 @@ impl DynamoDbStore {
         buckets: &BTreeSet<Bucket>,
         limit: Duration,
     ) -> Result<BTreeSet<Bucket>, StoreError> {
+        let until = self.until(limit);
         let probe =
-            |bucket: Bucket| async move { (bucket, self.head_exists(bucket, false, limit).await) }.boxed();
+            |bucket: Bucket| async move { (bucket, self.head_exists(bucket, false, until).await) }.boxed();
         let probes = buckets.iter().map(|bucket| probe(*bucket)).collect();
         let mut pending = BTreeSet::new();
         let mut failed = Vec::new();
@@ -59,9 +60,9 @@ impl DynamoDbStore {
         &self,
         bucket: Bucket,
         consistent: bool,
-        limit: Duration,
+        until: Until,
     ) -> Result<bool, StoreError> {
-        self.exists(self.query_messages(bucket, None).consistent_read(consistent), limit).await
+        self.exists(self.query_messages(bucket, None).consistent_read(consistent), until).await
     }
 
     /// The oldest messages of a bucket, with its gaps looked into.
@@ -73,16 +74,17 @@ impl DynamoDbStore {
         &self,
         request: &FetchRequest<'_, Sequence>,
     ) -> Result<Fetched<Sequence>, StoreError> {
-        let batch = self.read_batch(request).await?;
+        let until = self.until(request.limit);
+        let batch = self.read_batch(request, until).await?;
         let sequences: Vec<Sequence> = batch.messages.iter().map(|stored| stored.row).collect();
         let probe = |gap| {
             let query = self.query_messages(request.bucket, Some(gap)).consistent_read(true);
-            self.exists(query, request.limit).boxed()
+            self.exists(query, until).boxed()
         };
         let probes = gaps(request.removed_up_to.copied(), &sequences).into_iter().map(probe).collect();
         for appeared in concurrently(MAX_GAPS, probes).await {
             if appeared? {
-                return self.read_batch(request).await;
+                return self.read_batch(request, until).await;
             }
         }
         Ok(batch)
@@ -91,6 +93,7 @@ impl DynamoDbStore {
     async fn read_batch(
         &self,
         request: &FetchRequest<'_, Sequence>,
+        until: Until,
     ) -> Result<Fetched<Sequence>, StoreError> {
         let mut fetched = Fetched { messages: Vec::new(), more: false, fault: None };
         let mut bytes = 0;
@@ -102,7 +105,7 @@ impl DynamoDbStore {
                 .consistent_read(true)
                 .limit(i32::try_from(missing).unwrap_or(i32::MAX))
                 .set_exclusive_start_key(start);
-            let page = query.customize().config_override(within(request.limit)).send().await;
+            let page = query.customize().config_override(self.within(until, "query")?).send().await;
             let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "query", error))?;
             start = page.last_evaluated_key;
             for item in page.items.unwrap_or_default() {
@@ -139,7 +142,8 @@ impl DynamoDbStore {
         buckets: &BTreeSet<Bucket>,
         limit: Duration,
     ) -> Result<Backlog, StoreError> {
-        let sample = |bucket: Bucket| self.sample_bucket(bucket, limit).boxed();
+        let until = self.until(limit);
+        let sample = |bucket: Bucket| self.sample_bucket(bucket, until).boxed();
         let samples = buckets.iter().map(|bucket| sample(*bucket)).collect();
         let mut total = Backlog { is_exact: true, ..Backlog::default() };
         for sample in concurrently(CONCURRENT_PROBES, samples).await {
@@ -151,12 +155,12 @@ impl DynamoDbStore {
         Ok(total)
     }
 
-    async fn sample_bucket(&self, bucket: Bucket, limit: Duration) -> Result<Backlog, StoreError> {
+    async fn sample_bucket(&self, bucket: Bucket, until: Until) -> Result<Backlog, StoreError> {
         let query = self
             .query_messages(bucket, None)
             .projection_expression("#created")
             .expression_attribute_names("#created", attribute::CREATED_AT_UTC);
-        let page = query.customize().config_override(within(limit)).send().await;
+        let page = query.customize().config_override(self.within(until, "backlog query")?).send().await;
         let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "backlog query", error))?;
         let created =
             |item: &Item| item.get(attribute::CREATED_AT_UTC)?.as_n().ok()?.parse().ok().map(Ticks::from_raw);
@@ -167,9 +171,9 @@ impl DynamoDbStore {
         })
     }
 
-    async fn exists(&self, query: QueryFluentBuilder, limit: Duration) -> Result<bool, StoreError> {
+    async fn exists(&self, query: QueryFluentBuilder, until: Until) -> Result<bool, StoreError> {
         let query = query.limit(1).projection_expression("#partition");
-        let page = query.customize().config_override(within(limit)).send().await;
+        let page = query.customize().config_override(self.within(until, "probe")?).send().await;
         let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "probe", error))?;
         Ok(page.count() > 0)
     }

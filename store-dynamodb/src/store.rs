@@ -25,7 +25,8 @@ pub struct DynamoDbStore {
 
 impl DynamoDbStore {
     /// A store on this client. Give the client [`crate::client_timeouts`]: the store limits its requests, but only the
-    /// client can limit how long a connection takes to come up.
+    /// client can limit how long a connection takes to come up. And [`crate::http_client`], where the process may be
+    /// frozen.
     pub fn new(client: Client, options: StoreOptions, clock: Arc<dyn Clock>, chance: Chance) -> Self {
         Self { client, options: Arc::new(options), clock, chance }
     }
@@ -121,7 +122,7 @@ impl LeaseOwnership for DynamoDbStore {
         leases: &'a [Lease],
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.free_leases(relay, leases, limit))
+        Box::pin(self.free_leases(relay, leases, self.until(limit)))
     }
 
     fn release_strays<'a>(
@@ -143,6 +144,6 @@ impl LeaseOwnership for DynamoDbStore {
     }
 
     fn has_message<'a>(&'a self, bucket: Bucket, limit: Duration) -> BoxFuture<'a, Result<bool, StoreError>> {
-        Box::pin(self.head_exists(bucket, true, limit))
+        Box::pin(self.head_exists(bucket, true, self.until(limit)))
     }
 }

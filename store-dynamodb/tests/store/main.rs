@@ -9,7 +9,10 @@
 
 mod conformance;
 mod leases;
+mod limits;
 mod messages;
 mod misconfigured;
+mod renewing;
+mod server;
 mod support;
 mod writer;

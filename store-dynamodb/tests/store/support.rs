@@ -53,7 +53,8 @@ impl Bench {
         Self::at(endpoint, StoreOptions::new("outbox"))
     }
 
-    fn at(endpoint: String, options: StoreOptions) -> Self {
+    /// Whatever is at an address.
+    pub(crate) fn at(endpoint: String, options: StoreOptions) -> Self {
         let client = client(&endpoint, None);
         Self {
             store: store(&client, options.clone()),
