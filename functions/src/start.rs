@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_config::BehaviorVersion;
 use outbox::{Chance, Clock, Relay, Settings, SystemClock};
 use outbox_publisher_kafka::{Connect, KafkaPublisher};
-use outbox_store_dynamodb::{DynamoDbStore, client_timeouts};
+use outbox_store_dynamodb::{DynamoDbStore, client_timeouts, http_client};
 
 use crate::{App, Config, FunctionError, LambdaWorkers, TableIdentity};
 
@@ -19,13 +19,18 @@ pub async fn start(
     connect: Connect,
 ) -> Result<App<DynamoDbStore, KafkaPublisher>, FunctionError> {
     let config = Config::from_settings(settings).map_err(|error| FunctionError::misconfigured(&error))?;
-    let aws = aws_config::defaults(BehaviorVersion::latest()).timeout_config(client_timeouts()).load().await;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    // For the providers of credentials too: what they connect to may be dead after a freeze as well.
+    let aws = aws_config::defaults(BehaviorVersion::latest())
+        .http_client(http_client(Arc::clone(&clock)))
+        .timeout_config(client_timeouts())
+        .load()
+        .await;
     if aws.region().is_none() {
         // Lambda sets it; without it every request would fail before it is sent, again and again.
         let message = "AWS_REGION is not set: the region of the table, such as eu-west-1";
         return Err(FunctionError::Misconfigured(message.to_owned()));
     }
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance = Chance::from_system();
     let table = TableIdentity::from(&config.store);
     let name = config.relay.name.clone();

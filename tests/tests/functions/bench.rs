@@ -54,14 +54,22 @@ pub(crate) struct Bench {
 impl Bench {
     /// An outbox table and the broker.
     pub(crate) async fn new() -> Self {
-        let bench = Self::without_table().await;
-        table::create(&bench.client, &StoreOptions::new(&bench.table), &SystemClock::new()).await.unwrap();
-        bench
+        Self::beside(broker().await.bootstrap_servers()).await
     }
 
     /// The broker, and a database without a table.
     pub(crate) async fn without_table() -> Self {
-        let servers = broker().await.bootstrap_servers().to_owned();
+        Self::without_table_at(broker().await.bootstrap_servers()).await
+    }
+
+    /// An outbox table, and brokers of somebody else's.
+    pub(crate) async fn beside(servers: &str) -> Self {
+        let bench = Self::without_table_at(servers).await;
+        table::create(&bench.client, &StoreOptions::new(&bench.table), &SystemClock::new()).await.unwrap();
+        bench
+    }
+
+    async fn without_table_at(servers: &str) -> Self {
         let binaries =
             BINARIES.get_or_init(async || FunctionBinaries::find_or_build(Profile::Dev).await.unwrap());
         let database = Database::from_env().await.unwrap();
@@ -71,7 +79,7 @@ impl Bench {
         let (table, topic) = (format!("outbox-{}", ids.next_id()), format!("orders-{}", ids.next_id()));
         let mut variables = BTreeMap::from([
             ("OUTBOX_TABLE_NAME".to_owned(), table.clone()),
-            ("KAFKA_BOOTSTRAP_SERVERS".to_owned(), servers),
+            ("KAFKA_BOOTSTRAP_SERVERS".to_owned(), servers.to_owned()),
         ]);
         variables.extend(database.environment());
         Self {

@@ -9,9 +9,14 @@
 
 mod backlog;
 mod bench;
+mod connections;
+mod credentials;
 mod events;
+mod freeze;
+mod network;
 mod overlap;
 mod rejected;
 mod settings;
 mod tables;
+mod thaw;
 mod unreachable;
