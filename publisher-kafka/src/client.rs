@@ -174,6 +174,9 @@ impl Client {
         let _one = self.proving.lock().await;
         if proof() == Proof::Due {
             let answered = self.answers(topic, PROBE_TIMEOUT.min(limit)).await;
+            if answered {
+                self.context().answered();
+            }
             self.calls().proof = if answered { Proof::Holds } else { Proof::Failed };
         }
         proof() == Proof::Holds

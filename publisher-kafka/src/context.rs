@@ -80,6 +80,13 @@ impl Context {
         *lock(&self.health)
     }
 
+    /// A broker has answered: what was wrong while nobody used the client is over, and is no reason to give up early.
+    pub(crate) fn answered(&self) {
+        let mut health = lock(&self.health);
+        health.all_down = false;
+        health.misconfigured = None;
+    }
+
     /// The client's last lines, oldest first.
     pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
         let lines = lock(&self.lines);
@@ -220,7 +227,10 @@ mod tests {
         assert!(context.health().all_down);
         raise(RDKafkaErrorCode::Authentication);
         assert_eq!(context.health().misconfigured, Some(RDKafkaErrorCode::Authentication));
+        context.answered();
+        assert_eq!((context.health().all_down, context.health().misconfigured), (false, None));
         raise(RDKafkaErrorCode::Fatal);
-        assert!(context.health().fatal);
+        context.answered();
+        assert!(context.health().fatal, "no answer mends that");
     }
 }
