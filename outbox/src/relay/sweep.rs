@@ -78,6 +78,10 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let mut pending = self.call(limit, "probe", self.store.pending(&candidates, limit)).await?;
             pending.append(&mut sweep.woken);
             sweep.backlog.retain(|bucket| pending.contains(bucket));
+            // A probe that was slow has used up the time of what would follow: that is no failure of the table's.
+            if !budget.may_start_batch() {
+                break;
+            }
             if pending.is_empty() {
                 if self.free_idle(id, sweep, budget, report).await {
                     continue;
