@@ -38,10 +38,10 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long a client may have been unused, or its process asleep, before it is replaced rather than trusted.
 ///
 /// A process that was frozen finds its connections dead without a word: load balancers and NAT forget an idle one
-/// after 350 s on AWS, 4 min on Azure. The client itself closes connections that were idle that long while it was
-/// awake, so with the time asleep on top none is older than 200 s. A new client costs milliseconds, and two
-/// connections: one process makes them once in 100 s at most, and brokers take 4 a second or more.
-pub(crate) const MAX_IDLE: Duration = Duration::from_secs(100);
+/// after 350 s on AWS. The client itself closes connections that were idle this long while it was awake, so with the
+/// time asleep on top none is older than twice this. A new client costs two connections or so, of which a broker takes
+/// 4 a second or more, and half a second: it asks for its producer id by a timer of 500 ms.
+pub(crate) const MAX_IDLE: Duration = Duration::from_secs(170);
 
 /// How long a client is taken to be well without asking. One that was unused for longer is asked for an answer before
 /// it is given a record.

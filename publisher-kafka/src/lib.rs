@@ -9,7 +9,7 @@
 //!   what was not acknowledged in time has been taken back. A client that does not give it back is waited for, past the
 //!   limit, until the process is ended: a frozen process could send it minutes later.
 //! - A process that was frozen needs no luck: a client that was unused for two seconds is asked for an answer before it
-//!   is given a record, and one that gives none in a second, or was unused or asleep for 100 s, is replaced.
+//!   is given a record, and one that gives none in a second, or was unused or asleep for 170 s, is replaced.
 //! - A broker that cannot be reached is an error that names it and quotes the client's own words, well before the limit.
 //!
 //! # What it does not promise

@@ -53,12 +53,12 @@ mod tests {
         for (now, trusted) in [
             (at(1, 1), Trust::Sound),
             (at(2, 2), Trust::Unproven),
-            (at(99, 99), Trust::Unproven),
-            (at(100, 100), Trust::Gone),
+            (at(169, 169), Trust::Unproven),
+            (at(170, 170), Trust::Gone),
             (at(0, 2), Trust::Unproven),
             (at(0, 900), Trust::Gone),
-            (at(50, 100), Trust::Gone),
-            (at(100, 0), Trust::Gone),
+            (at(85, 170), Trust::Gone),
+            (at(170, 0), Trust::Gone),
         ] {
             assert_eq!(trust(made, made, now), trusted, "{now:?}");
         }
@@ -68,8 +68,8 @@ mod tests {
     fn short_naps_add_up() {
         // Used every ten seconds, of which the monotonic clock saw one.
         let naps = |count| trust(at(0, 0), at(count, count * 10), at(count, count * 10));
-        assert_eq!(naps(11), Trust::Sound);
-        assert_eq!(naps(12), Trust::Gone);
+        assert_eq!(naps(18), Trust::Sound);
+        assert_eq!(naps(19), Trust::Gone);
     }
 
     #[test]

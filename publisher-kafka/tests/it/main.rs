@@ -10,6 +10,8 @@ mod mock;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
+mod stranded;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod unreachable;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::{
-    Chance, Message, Outcome, PublishError, PublishErrorKind, Publisher, Settings, SystemClock, Ticks,
+    Chance, Clock, Message, Outcome, PublishError, PublishErrorKind, Publisher, Settings, SystemClock, Ticks,
 };
 use outbox_local::kafka::{Reader, Record};
 use outbox_publisher_kafka::{Connect, KafkaConfig, KafkaPublisher};
@@ -19,9 +19,17 @@ pub(crate) fn publisher(servers: &str) -> KafkaPublisher {
 }
 
 pub(crate) fn publisher_that(connect: Connect, servers: &str) -> KafkaPublisher {
+    make(connect, Arc::new(SystemClock::new()), servers)
+}
+
+/// A publisher that goes by a clock of the test's.
+pub(crate) fn publisher_by(clock: Arc<dyn Clock>, servers: &str) -> KafkaPublisher {
+    make(Connect::AtOnce, clock, servers)
+}
+
+fn make(connect: Connect, clock: Arc<dyn Clock>, servers: &str) -> KafkaPublisher {
     let mut settings = Settings::new([("KAFKA_BOOTSTRAP_SERVERS", servers)]);
-    let config = KafkaConfig::from_settings(&mut settings).unwrap();
-    KafkaPublisher::new(config, connect, Arc::new(SystemClock::new())).unwrap()
+    KafkaPublisher::new(KafkaConfig::from_settings(&mut settings).unwrap(), connect, clock).unwrap()
 }
 
 /// Messages over `keys` keys, whose values count from 0 within their key.
