@@ -31,7 +31,7 @@ const TOPIC: &str = "order-events";
 const CUSTOMERS: usize = 20;
 const ORDERS_EACH: usize = 10;
 /// What one bucket takes some ten invocations for, at one message a batch.
-const BACKLOG: usize = 3_000;
+const BACKLOG: usize = 400;
 /// From the last commit to the last record read. Cold starts included.
 const DELIVERY_BOUND: Duration = Duration::from_secs(60);
 /// The schedule's shortest interval is a minute.
