@@ -67,11 +67,11 @@ fn got_nothing_through(report: &RunReport) -> Option<&RunError> {
     of_buckets.filter_map(|bucket| bucket.error.as_ref()).chain(&report.errors).next()
 }
 
-/// Whether no bucket came so far as to be fetched from, for want of the table: not if it throttles, nor if a request may
-/// have been carried out.
+/// Whether the table could not so much as be asked where there is work: not if it throttles, nor if it answered that and
+/// was too slow for what followed.
 fn is_table_unreachable(report: &RunReport) -> bool {
     let is_away = |error: &RunError| matches!(error, RunError::Store(error) if error.kind() == StoreErrorKind::Unavailable);
-    report.buckets.is_empty() && report.errors.iter().any(is_away)
+    !report.probed && report.errors.iter().any(is_away)
 }
 
 /// How long one of `together` sweeps waits before it begins.
@@ -84,7 +84,21 @@ fn spread(together: u64, chance: &Chance) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use outbox::StoreError;
+
     use super::*;
+
+    #[test]
+    fn a_table_that_answered_once_is_not_away() {
+        let report = |kind, probed| {
+            let error = RunError::Store(StoreError::new(kind, "the reply did not come"));
+            RunReport { errors: vec![error], probed, ..RunReport::default() }
+        };
+        assert!(is_table_unreachable(&report(StoreErrorKind::Unavailable, false)));
+        // Such as a read of the leases that timed out.
+        assert!(!is_table_unreachable(&report(StoreErrorKind::Unavailable, true)));
+        assert!(!is_table_unreachable(&report(StoreErrorKind::Throttled, false)));
+    }
 
     #[test]
     fn sweeps_are_spread_by_their_number_within_a_bound() {

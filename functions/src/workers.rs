@@ -22,6 +22,9 @@ pub(crate) const MAX_WORKERS: &str = "OUTBOX_MAX_WORKERS";
 const SOURCE: &str = "outbox.scheduled-relay";
 /// How many invocations are asked for at once.
 const CONCURRENT_REQUESTS: usize = 8;
+/// What of the limit is kept for the error: a request that runs into the limit itself is dropped, and says nothing of why.
+const RESERVE: u32 = 10;
+
 /// Invokes this function asynchronously.
 ///
 /// Lambda runs such an event once: the template turns its retries off, for the schedule is the retry. An invocation that
@@ -40,6 +43,7 @@ impl LambdaWorkers {
     }
 
     async fn invoke(&self, count: usize, limit: Duration) -> Result<(), WorkersError> {
+        let limit = limit - limit / RESERVE;
         // A second attempt, for the first may find that its connection died in a freeze.
         let timeouts = TimeoutConfig::builder().operation_timeout(limit).operation_attempt_timeout(limit / 2);
         let config = aws_sdk_lambda::Config::builder().timeout_config(timeouts.build());

@@ -356,6 +356,7 @@ impl<'a> Call<'a> {
                 );
             }
         }
+        client.cut();
         self.decide(client, reason, &why);
     }
 

@@ -127,6 +127,15 @@ impl Client {
         purge(self.producer());
     }
 
+    /// Takes back what the kernel has not sent, once everything was purged. The reports of a call are to have come: by
+    /// then the client's lines that told of the connections its records went over have come, too, for both are handed
+    /// over in their order.
+    pub(crate) fn cut(&self) {
+        if *self.purged.read().unwrap_or_else(PoisonError::into_inner) {
+            self.context().sockets.cut();
+        }
+    }
+
     /// Whether the client has ever learned anything from a broker. Until then it knows no partition's leader, so that
     /// nothing can have been sent.
     pub(crate) fn has_met_the_cluster(&self) -> bool {

@@ -6,6 +6,7 @@ use outbox::settings::{SettingError, Settings, invalid};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 use crate::error::ClientError;
+use crate::sockets;
 
 /// Where the brokers are.
 pub const BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
@@ -155,7 +156,9 @@ impl KafkaConfig {
         set("reconnect.backoff.ms", "50".to_owned());
         set("reconnect.backoff.max.ms", "1000".to_owned());
         set("topic.metadata.propagation.max.ms", millis(UNKNOWN_TOPIC_TIMEOUT));
-        config.set_log_level(RDKafkaLogLevel::Info);
+        // What tells of the client's sockets. Such lines are few, and are no news to anybody else.
+        config.set("debug", sockets::DEBUG);
+        config.set_log_level(RDKafkaLogLevel::Debug);
         config
     }
 }

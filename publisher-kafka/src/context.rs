@@ -16,6 +16,7 @@ use outbox::PublishErrorKind;
 
 use crate::error::kind_of;
 use crate::in_flight::Counted;
+use crate::sockets::Sockets;
 
 /// How many of the client's lines are kept, and how much of each.
 const KEPT_LINES: usize = 8;
@@ -55,6 +56,8 @@ pub(crate) struct Health {
 pub(crate) struct Context {
     health: Mutex<Health>,
     lines: Mutex<VecDeque<String>>,
+    /// The client's connections.
+    pub(crate) sockets: Sockets,
     /// A record has left the queue: there may be room.
     pub(crate) room: Notify,
     /// The health has got worse.
@@ -71,6 +74,7 @@ impl Context {
                 progress: Instant::now(),
             }),
             lines: Mutex::default(),
+            sockets: Sockets::default(),
             room: Notify::new(),
             news: Notify::new(),
         }
@@ -126,6 +130,7 @@ impl ClientContext for Context {
                 tracing::info!(target: "librdkafka", facility, "{line}");
             }
             RDKafkaLogLevel::Debug => {
+                self.sockets.told(facility, line);
                 tracing::debug!(target: "librdkafka", facility, "{line}");
                 return;
             }

@@ -7,7 +7,8 @@
 //!   anything of the batch is sent, and what is behind it in its key waits with it.
 //! - When [`KafkaPublisher::publish`](outbox::Publisher::publish) returns, nothing of the batch is queued or in flight:
 //!   what was not acknowledged in time has been taken back. A client that does not give it back is waited for, past the
-//!   limit, until the process is ended: a frozen process could send it minutes later.
+//!   limit, until the process is ended: a frozen process could send it minutes later. What the kernel had not sent of it
+//!   is discarded too: the client's connections are reset.
 //! - A process that was frozen needs no luck: a client that was unused for two seconds is asked for an answer before it
 //!   is given a record, and one that gives none in a second, or was unused or asleep for 170 s, is replaced.
 //! - A broker that cannot be reached is an error that names it and quotes the client's own words, well before the limit.
@@ -35,6 +36,7 @@ mod context;
 mod error;
 mod in_flight;
 mod record;
+mod sockets;
 mod trust;
 
 pub use config::KafkaConfig;

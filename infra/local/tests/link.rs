@@ -267,11 +267,19 @@ fn what_is_held_back_comes_later_and_in_order() {
 
 #[test]
 fn what_is_held_back_is_bounded() {
+    let held = hold_all_that_is_taken(Mode::Hold);
+    let clogged = hold_all_that_is_taken(Mode::Clog);
+    // The link's own queue makes the difference.
+    assert!(clogged + (1 << 20) < held, "{clogged} of {held}");
+}
+
+/// Sends until no more is taken, and sees it all arrive; returns how much it was.
+fn hold_all_that_is_taken(mode: Mode) -> usize {
     let echo = echo();
     let link = start(&echo);
     let mut stream = connect(&link);
     ask(&mut stream, "before").unwrap();
-    link.set(Mode::Hold);
+    link.set(mode);
     stream.set_write_timeout(Some(QUIET)).unwrap();
     let chunk = vec![7; 64 * 1024];
     let mut sent = 0;
@@ -280,11 +288,13 @@ fn what_is_held_back_is_bounded() {
         // The kernel's buffers are in it too.
         assert!(sent < 64 << 20, "nothing holds the sender back");
     }
+    assert_eq!(echo.received.load(Ordering::SeqCst), 6);
     link.set(Mode::Pass);
     let mut reading = stream.try_clone().unwrap();
     let reader = std::thread::spawn(move || reading.read_exact(&mut vec![0; sent]).unwrap());
     reader.join().unwrap();
     assert_eq!(echo.received.load(Ordering::SeqCst), 6 + sent);
+    sent
 }
 
 #[test]

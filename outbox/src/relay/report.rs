@@ -23,6 +23,8 @@ pub struct RunReport {
     pub unfinished: BTreeSet<Bucket>,
     /// Further sweeps that were asked for, beside this one and to go on after it.
     pub workers: usize,
+    /// A sweep's: the store has said which buckets have work. What fails after that does not mean that it is away.
+    pub probed: bool,
 }
 
 /// What was done in one bucket.

@@ -76,6 +76,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 .collect();
             let limit = budget.for_fetch();
             let mut pending = self.call(limit, "probe", self.store.pending(&candidates, limit)).await?;
+            report.probed = true;
             pending.append(&mut sweep.woken);
             sweep.backlog.retain(|bucket| pending.contains(bucket));
             // A probe that was slow has used up the time of what would follow: that is no failure of the table's.

@@ -1,14 +1,15 @@
-//! Connections that died while nobody used them, on a real broker behind a link.
+//! Connections that died while nobody used them, or while a publish was under way, on a real broker behind a link.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outbox::{Publisher, Ticks, TokioClock};
+use outbox::{PublishErrorKind, Publisher, Ticks, TokioClock};
 use outbox_local::kafka::{Broker, BrokerError, BrokerOptions, Reader};
+use outbox_local::link::{Link, Mode};
 use outbox_publisher_kafka::KafkaPublisher;
 
 use crate::support::{
-    PLENTY, assert_all_acknowledged, assert_first_deliveries_in_order, messages, publish, publisher_by,
+    PLENTY, assert_all_acknowledged, assert_first_deliveries_in_order, kinds, messages, publish, publisher_by,
 };
 
 /// What a publish of a function with the shortest timeout, 10 s, has after an attempt at DynamoDB was lost.
@@ -38,8 +39,12 @@ impl Bench {
         Some(Self { broker, clock, publisher })
     }
 
+    fn link(&self) -> &Link {
+        self.broker.link().unwrap()
+    }
+
     fn opened(&self) -> u64 {
-        self.broker.link().unwrap().opened()
+        self.link().opened()
     }
 
     /// A freeze that stops the monotonic clock.
@@ -79,7 +84,7 @@ impl Bench {
 async fn dead_connections_are_found_by_one_question() {
     let Some(bench) = Bench::new().await else { return };
     bench.sleep(30);
-    bench.broker.link().unwrap().strand();
+    bench.link().strand();
     let took = bench.eight_calls(LIMIT).await;
     // A second for the answer that does not come, at most a quarter of the limit.
     assert!(took > LIMIT / 5, "{took:?}: they were dead");
@@ -92,7 +97,7 @@ async fn dead_connections_are_found_by_one_question() {
 async fn a_client_that_slept_long_is_replaced() {
     let Some(bench) = Bench::new().await else { return };
     bench.sleep(900);
-    bench.broker.link().unwrap().strand();
+    bench.link().strand();
     let before = bench.opened();
     let took = bench.eight_calls(PLENTY).await;
     assert!(took < Duration::from_secs(5), "{took:?}: the connections were dead, and were used");
@@ -114,4 +119,33 @@ async fn connections_that_live_are_kept() {
     bench.eight_calls(PLENTY).await;
     assert!(bench.opened() > before);
     bench.assert_all_arrived_in_order(4).await;
+}
+
+/// A network that takes nothing leaves what the client has written in the kernel's send buffer, where no purge reaches it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_leaves_the_kernel_too() {
+    let Some(bench) = Bench::new().await else { return };
+    let mut batch = messages("orders", 20, 1);
+    for message in &mut batch {
+        message.key = Some("one key".into());
+    }
+    let mut large = batch.clone();
+    for message in &mut large {
+        // Larger than what the link's kernel takes, so that no request is complete while the network takes nothing.
+        message.value = Some(vec![b'0'; 200_000].into());
+    }
+    bench.link().set(Mode::Clog);
+    let outcomes = publish(&bench.publisher, &large, Duration::from_secs(3)).await;
+    assert!(kinds(&outcomes).iter().all(|kind| *kind == Some(PublishErrorKind::MayHaveHappened)));
+    bench.link().set(Mode::Pass);
+
+    // What the network kept would be there before what is published over a new connection now, or soon after.
+    assert_all_acknowledged(&publish(&bench.publisher, &batch, PLENTY).await);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let reader = Reader::open(bench.broker.bootstrap_servers(), "orders").await.unwrap();
+    let records = reader.rest().await.unwrap();
+    let late = records.iter().filter(|record| record.value.as_ref().is_some_and(|value| value.len() > 1_000));
+    assert_eq!(late.count(), 0, "the kernel sent what had been given up");
+    assert_eq!(records.len(), 50 + 20);
+    assert_eq!(bench.publisher.in_flight(), 0);
 }

@@ -28,6 +28,10 @@ struct Frozen {
 
 impl Frozen {
     async fn in_an_outage(mode: Mode) -> Option<Self> {
+        Self::with_values_in_an_outage(1_000, mode).await
+    }
+
+    async fn with_values_in_an_outage(bytes: usize, mode: Mode) -> Option<Self> {
         let network = Network::new().await?;
         let host = network.bench.host_with(Function::Stream, |spec| spec.with_timeout(TIMEOUT));
         let mut messages = Vec::new();
@@ -40,7 +44,7 @@ impl Frozen {
             assert_no_failure(&network.invoke(&host, Function::Stream).await.0);
             let returned = Instant::now();
             arrived = messages.len();
-            messages.extend(network.enqueue(5).await);
+            messages.extend(network.enqueue_of(bytes, 5).await);
             if returned.elapsed() < Duration::from_secs(1) {
                 break;
             }
@@ -81,6 +85,21 @@ async fn nothing_arrives_after_a_thaw() {
     frozen.thaw().await;
     let arrived = frozen.network.records().await.len();
     assert_eq!(arrived, frozen.arrived, "records of the first life came after its end");
+    assert_eq!(frozen.deliver_the_rest().await, 0, "each of them came once");
+}
+
+/// A network that takes nothing leaves what the process has written to the kernel, which does not sleep with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_arrives_while_it_is_frozen() {
+    // Larger than what a link's kernel takes, so that no request is complete before the network is well again.
+    const BYTES: usize = 200_000;
+    let Some(frozen) = Frozen::with_values_in_an_outage(BYTES, Mode::Clog).await else { return };
+    frozen.network.kafka().set(Mode::Pass);
+    tokio::time::sleep(AWAKE).await;
+    let arrived = frozen.network.records().await.len();
+    assert_eq!(arrived, frozen.arrived, "the kernel sent what had been given up");
+    frozen.thaw().await;
+    assert_eq!(frozen.network.records().await.len(), frozen.arrived);
     assert_eq!(frozen.deliver_the_rest().await, 0, "each of them came once");
 }
 

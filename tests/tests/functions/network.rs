@@ -67,11 +67,17 @@ impl Network {
 
     /// A message for each bucket, `rounds` times over; each of 1 KB, far more than what clients and brokers say besides.
     pub(crate) async fn enqueue(&self, rounds: usize) -> Vec<Message> {
+        self.enqueue_of(1_000, rounds).await
+    }
+
+    /// The same with values of this size.
+    pub(crate) async fn enqueue_of(&self, bytes: usize, rounds: usize) -> Vec<Message> {
         let keys = keys();
         let keys = keys.iter().cycle().take(keys.len() * rounds);
         let messages: Vec<Message> =
-            keys.map(|key| self.bench.message(key).with_value("v".repeat(1_000))).collect();
-        for some in messages.chunks(100) {
+            keys.map(|key| self.bench.message(key).with_value("v".repeat(bytes))).collect();
+        // A transaction takes 100 items, and 4 MB.
+        for some in messages.chunks(100.min(3_000_000 / bytes)) {
             self.bench.writer.enqueue(some).await.unwrap();
         }
         messages

@@ -60,8 +60,8 @@ async fn stranded_connections_cost_a_function_of_a_minute_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_ran_out_are_replaced_before_the_first_request() {
     let Some(mut network) = Network::new().await else { return };
-    // The SDK takes new ones ten seconds before the old ones end.
-    let lifetime = Duration::from_secs(10) + freeze_duration() / 2;
+    // The SDK takes new ones at a random moment of the last ten seconds, so that processes do not all ask at once.
+    let lifetime = Duration::from_secs(10) + Duration::from_secs(3);
     let credentials = Credentials::start(&network, lifetime).await;
     for (name, value) in credentials.environment() {
         network.bench.set(name, &value);
@@ -70,9 +70,10 @@ async fn credentials_that_ran_out_are_replaced_before_the_first_request() {
     let host = warm(&network, function, Duration::from_secs(10)).await;
     let (used, given) = (credentials.used(), credentials.given());
     assert_eq!(used, given, "{:#?}", host.logs());
-    assert_eq!(given.len(), 1, "they were good for longer than that");
+    // One, unless the machine is so slow that they were about to end.
+    let before = given.len();
 
-    tokio::time::sleep(freeze_duration()).await;
+    tokio::time::sleep(freeze_duration().max(lifetime)).await;
     network.enqueue(5).await;
     credentials.strand();
     let (outcome, took) = network.invoke(&host, function).await;
@@ -80,7 +81,7 @@ async fn credentials_that_ran_out_are_replaced_before_the_first_request() {
     assert!(outcome.is_response(), "{outcome}");
     assert_eq!(network.waiting().await, 0, "{:#?}", host.logs());
     assert!(took < FIRST, "{took:?}: {:#?}", host.logs());
-    let fresh = credentials.used().split_off(1);
-    assert_eq!(fresh, credentials.given()[1..], "the first request was signed with new ones");
+    let fresh = credentials.used().split_off(before);
+    assert_eq!(fresh, credentials.given()[before..], "the first request was signed with new ones");
     assert_eq!(fresh.len(), 1);
 }

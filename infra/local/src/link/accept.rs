@@ -92,7 +92,7 @@ impl Acceptor {
         let fate = match command {
             Command::Strand | Command::Set(Mode::Silent) => Some(Fate::Forgotten),
             Command::Reset | Command::Set(Mode::Refuse) => Some(Fate::Reset),
-            Command::Set(Mode::Pass | Mode::Delay(_) | Mode::Hold) => None,
+            Command::Set(Mode::Pass | Mode::Delay(_) | Mode::Hold | Mode::Clog) => None,
         };
         if let Some(fate) = fate {
             for served in self.served.drain(..) {

@@ -78,7 +78,7 @@ async fn told(fate: &mut oneshot::Receiver<Fate>) -> Fate {
 async fn forward(connection: &mut Connection, target: &mut Target) -> Result<(), Broken> {
     let Connection { client, mode, counting, target: address, .. } = connection;
     // A network that stalls brings no connection to the target either.
-    mode.wait_for(|mode| *mode != Mode::Hold).await.map_err(|_| Broken)?;
+    mode.wait_for(|mode| !matches!(mode, Mode::Hold | Mode::Clog)).await.map_err(|_| Broken)?;
     *target = Target::Dialled(Box::pin(TcpStream::connect(*address)));
     if let Target::Dialled(dialled) = target {
         *target = Target::Connected(dialled.await.map_err(|_| Broken)?);

@@ -15,6 +15,9 @@ pub enum Mode {
     /// Keeps everything back, to forward it in order when the mode changes: a network that stalls and recovers. New
     /// connections are accepted, and reach the target then; so does what a client sent that has long given up.
     Hold,
+    /// Takes nothing: what a peer sends waits in kernel buffers, a hundred KB or so of it in ours and the rest in its own,
+    /// and is forwarded in order when the mode changes. New connections wait as with [`Hold`](Self::Hold).
+    Clog,
     /// A black hole: accepts connections, swallows what is sent, forwards nothing and says nothing. Connections that
     /// were in it stay dead, without a word, when the mode changes.
     Silent,

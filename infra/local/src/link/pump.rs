@@ -42,8 +42,9 @@ pub(super) async fn pump(
     count: &AtomicU64,
 ) -> Result<(), Broken> {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let filling_mode = mode.clone();
     let filling = async {
-        fill(from, sender).await;
+        fill(from, sender, filling_mode).await;
         std::future::pending::<Result<(), Broken>>().await
     };
     tokio::select! {
@@ -53,11 +54,23 @@ pub(super) async fn pump(
     }
 }
 
-async fn fill(mut from: impl AsyncRead + Unpin, queue: mpsc::UnboundedSender<Chunk>) {
+async fn fill(
+    mut from: impl AsyncRead + Unpin,
+    queue: mpsc::UnboundedSender<Chunk>,
+    mut mode: watch::Receiver<Mode>,
+) {
     let room = Arc::new(Semaphore::new(QUEUE_BYTES));
     let mut buffer = vec![0; READ_BYTES.into()];
     loop {
-        let read = from.read(&mut buffer).await;
+        // Without its sender the link is being dropped, and this with it.
+        if mode.wait_for(|mode| *mode != Mode::Clog).await.is_err() {
+            return;
+        }
+        let read = tokio::select! {
+            biased;
+            _ = mode.changed() => continue,
+            read = from.read(&mut buffer) => read,
+        };
         let arrived = Instant::now();
         let content = match read {
             Ok(0) => Content::End,
@@ -119,7 +132,7 @@ async fn drain(
 async fn due(mode: &mut watch::Receiver<Mode>, arrived: Instant) {
     loop {
         let due = match *mode.borrow_and_update() {
-            Mode::Hold => None,
+            Mode::Hold | Mode::Clog => None,
             // A time beyond all times never comes.
             Mode::Delay(delay) => arrived.checked_add(delay),
             // The other two end the connection before this is asked.
