@@ -28,10 +28,11 @@ struct Frozen {
 
 impl Frozen {
     async fn in_an_outage(mode: Mode) -> Option<Self> {
-        Self::with_values_in_an_outage(1_000, mode).await
+        Self::with_last_batch(1_000, 5, mode).await
     }
 
-    async fn with_values_in_an_outage(bytes: usize, mode: Mode) -> Option<Self> {
+    /// The last batch has values of this size, so many for each bucket.
+    async fn with_last_batch(bytes: usize, rounds: usize, mode: Mode) -> Option<Self> {
         let network = Network::new().await?;
         let host = network.bench.host_with(Function::Stream, |spec| spec.with_timeout(TIMEOUT));
         let mut messages = Vec::new();
@@ -44,7 +45,7 @@ impl Frozen {
             assert_no_failure(&network.invoke(&host, Function::Stream).await.0);
             let returned = Instant::now();
             arrived = messages.len();
-            messages.extend(network.enqueue_of(bytes, 5).await);
+            messages.extend(network.enqueue_of(bytes, rounds).await);
             if returned.elapsed() < Duration::from_secs(1) {
                 break;
             }
@@ -93,7 +94,7 @@ async fn nothing_arrives_after_a_thaw() {
 async fn nothing_arrives_while_it_is_frozen() {
     // Larger than what a link's kernel takes, so that no request is complete before the network is well again.
     const BYTES: usize = 200_000;
-    let Some(frozen) = Frozen::with_values_in_an_outage(BYTES, Mode::Clog).await else { return };
+    let Some(frozen) = Frozen::with_last_batch(BYTES, 1, Mode::Clog).await else { return };
     frozen.network.kafka().set(Mode::Pass);
     tokio::time::sleep(AWAKE).await;
     let arrived = frozen.network.records().await.len();
