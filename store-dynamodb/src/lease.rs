@@ -214,9 +214,12 @@ fn time(options: &StoreOptions, item: &Item, name: &'static str) -> Result<Optio
 
 /// A coordination item that cannot be read is never written over: somebody has to look at it.
 fn malformed(options: &StoreOptions, item: &Item, name: &str) -> StoreError {
+    /// More than any sort key of ours: that of a heartbeat, with a relay id of 128 bytes.
+    const SHOWN: usize = 160;
     // Its place alone is shown: whatever else is in it, nobody of ours need have written.
     let sort = item.get(&options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
-    let sort = sort.map_or("without a sort key", String::as_str);
+    let is_plain = |sort: &&String| sort.len() <= SHOWN && sort.bytes().all(|byte| byte.is_ascii_graphic());
+    let sort = sort.filter(is_plain).map_or("with a sort key that is none of ours", String::as_str);
     let message = format!("the coordination item {sort:?} has an attribute {name} that cannot be read");
     StoreError::new(StoreErrorKind::Misconfigured, message)
 }
@@ -246,5 +249,21 @@ mod tests {
             let error = heartbeat_record(&StoreOptions::new("t"), &record(&[(name, secret())])).unwrap_err();
             assert!(error.to_string().contains(name) && !error.to_string().contains("secret"), "{error}");
         }
+    }
+
+    /// Found by fuzzing: an error was six times as long as a sort key of control characters.
+    #[test]
+    fn an_error_shows_a_sort_key_that_can_be_ours_and_no_other() {
+        let mut item = record(&[(attribute::EXPIRES_AT_UTC, AttributeValue::Bool(true))]);
+        let mut said = |sort: &str| {
+            item.insert("SK".to_owned(), AttributeValue::S(sort.to_owned()));
+            lease_record(&StoreOptions::new("t"), &item).unwrap_err().to_string()
+        };
+        for other in ["\u{7f}".repeat(200), "x".repeat(161), "RELAY#a\nERROR all is lost".to_owned()] {
+            let text = said(&other);
+            assert!(text.len() < 200 && !text.contains(&other), "{text}");
+        }
+        let relay = format!("RELAY#{}", "r".repeat(128));
+        assert!(said(&relay).contains(&relay));
     }
 }
