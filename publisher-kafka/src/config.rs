@@ -14,6 +14,8 @@ pub const BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
 pub const AUTH: &str = "KAFKA_AUTH";
 /// The header that carries the message id.
 pub const MESSAGE_ID_HEADER: &str = "OUTBOX_MESSAGE_ID_HEADER";
+/// Whether one record of a key is under way at a time.
+pub const STRICT_KEY_ORDER: &str = "OUTBOX_STRICT_KEY_ORDER";
 const DEFAULT_MESSAGE_ID_HEADER: &str = "x-outbox-message-id";
 const NAME: &str = "OUTBOX_NAME";
 const DEFAULT_NAME: &str = "outbox";
@@ -72,11 +74,12 @@ pub struct KafkaConfig {
     bootstrap_servers: String,
     message_id_header: String,
     client_id: String,
+    strict_key_order: bool,
 }
 
 impl KafkaConfig {
-    /// Reads `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_AUTH`, `OUTBOX_MESSAGE_ID_HEADER`, and `OUTBOX_NAME` for the client id
-    /// that brokers show in their logs and quotas.
+    /// Reads `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_AUTH`, `OUTBOX_MESSAGE_ID_HEADER`, `OUTBOX_STRICT_KEY_ORDER`, and
+    /// `OUTBOX_NAME` for the client id that brokers show in their logs and quotas.
     ///
     /// # Errors
     /// Names the variable, what it holds and what is allowed.
@@ -98,6 +101,8 @@ impl KafkaConfig {
             bootstrap_servers,
             message_id_header,
             client_id: settings.get(NAME).unwrap_or(DEFAULT_NAME).to_owned(),
+            strict_key_order: settings
+                .read_or(STRICT_KEY_ORDER, false, "true or false", |value| value.parse().ok())?,
         })
     }
 
@@ -111,10 +116,21 @@ impl KafkaConfig {
         &self.message_id_header
     }
 
+    /// Whether one record of a key is under way at a time: nothing of a key is ever stored behind a record of it that a
+    /// broker refuses.
+    pub const fn strict_key_order(&self) -> bool {
+        self.strict_key_order
+    }
+
     /// Whether librdkafka knows every setting, as far as can be told without a client.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
         let checked = self.client_config().create_native_config().map(drop);
         checked.map_err(|source| ClientError { servers: self.bootstrap_servers.clone(), source })
+    }
+
+    /// The configuration of a client that asks brokers about topics, if there can be one.
+    pub(crate) fn admin_config(&self) -> Option<ClientConfig> {
+        asking(self.client_config())
     }
 
     /// The configuration of the client: what is set here is all that is ever set.
@@ -161,6 +177,21 @@ impl KafkaConfig {
         config.set_log_level(RDKafkaLogLevel::Debug);
         config
     }
+}
+
+/// Settings of a client that only asks, and connects as the producer does; `None`: rdkafka has none that can. (It serves no
+/// token to such a client.)
+fn asking(mut config: ClientConfig) -> Option<ClientConfig> {
+    let mechanism = config.get("sasl.mechanism").or_else(|| config.get("sasl.mechanisms"));
+    if mechanism.is_some_and(|mechanism| mechanism.eq_ignore_ascii_case("OAUTHBEARER")) {
+        return None;
+    }
+    // It needs no producer id, nor the permission to get one.
+    config.remove("enable.idempotence");
+    // Nobody reads its log.
+    config.remove("debug");
+    config.set_log_level(RDKafkaLogLevel::Emerg);
+    Some(config)
 }
 
 /// The list without the blanks around its commas; `None` unless it is a list of host:port.
@@ -250,6 +281,28 @@ mod tests {
         assert_eq!(config.message_id_header(), "id");
         let error = read(&[servers, (MESSAGE_ID_HEADER, "my id")]).unwrap_err().to_string();
         assert!(error.starts_with("OUTBOX_MESSAGE_ID_HEADER=\"my id\" is not valid"), "{error}");
+    }
+
+    #[test]
+    fn strict_order_is_asked_for_by_name() {
+        let servers = (BOOTSTRAP_SERVERS, "localhost:9092");
+        assert!(!read(&[servers]).unwrap().strict_key_order());
+        assert!(!read(&[servers, (STRICT_KEY_ORDER, "false")]).unwrap().strict_key_order());
+        assert!(read(&[servers, (STRICT_KEY_ORDER, "true")]).unwrap().strict_key_order());
+        let error = read(&[servers, (STRICT_KEY_ORDER, "yes")]).unwrap_err().to_string();
+        assert_eq!(error, "OUTBOX_STRICT_KEY_ORDER=\"yes\" is not valid: true or false");
+    }
+
+    #[test]
+    fn a_client_that_asks_needs_no_producer_id_and_no_token() {
+        let config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap();
+        let asking = config.admin_config().unwrap();
+        assert_eq!(asking.get("bootstrap.servers"), Some("localhost:9092"));
+        assert_eq!(asking.get("enable.idempotence"), None);
+        asking.create_native_config().unwrap();
+        let mut tokens = config.client_config();
+        tokens.set("sasl.mechanism", "OAUTHBEARER");
+        assert!(super::asking(tokens).is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use outbox::PublishErrorKind;
 
-use crate::error::kind_of;
+use crate::error::answer_to;
 use crate::in_flight::Counted;
 use crate::sockets::Sockets;
 
@@ -151,7 +151,9 @@ impl ClientContext for Context {
         match code {
             RDKafkaErrorCode::AllBrokersDown => health.all_down = true,
             RDKafkaErrorCode::Fatal => health.fatal = true,
-            code if kind_of(code) == PublishErrorKind::Misconfigured => health.misconfigured = Some(code),
+            code if answer_to(code).kind() == PublishErrorKind::Misconfigured => {
+                health.misconfigured = Some(code)
+            }
             // One broker's trouble: the client tries again, or another one.
             _ => {}
         }

@@ -35,10 +35,13 @@ mod client;
 mod context;
 mod error;
 mod in_flight;
+mod limits;
 mod record;
+mod replaced;
 mod sockets;
 mod trust;
 
 pub use config::KafkaConfig;
 pub use error::ClientError;
 pub use publisher::{Connect, KafkaPublisher};
+pub use replaced::Replaced;

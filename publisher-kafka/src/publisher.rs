@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use outbox::{Clock, Message, Outcome, PublishError, PublishErrorKind, Publisher};
 
-use crate::call::Call;
+use crate::call::{Call, GiveUp};
 use crate::client::{Client, Visit};
-use crate::config::KafkaConfig;
+use crate::config::{KafkaConfig, PROBE_TIMEOUT};
 use crate::error::ClientError;
 use crate::in_flight::InFlight;
+use crate::limits::Limits;
+use crate::replaced::{Counts, Replaced};
 use crate::trust::Trust;
 
 /// When a publisher begins to connect.
@@ -29,6 +31,8 @@ pub struct KafkaPublisher {
     config: KafkaConfig,
     clock: Arc<dyn Clock>,
     in_flight: InFlight,
+    limits: Limits,
+    replaced: Counts,
     /// The client that the next call gets. `None`: it makes one.
     current: Mutex<Option<Arc<Client>>>,
 }
@@ -41,7 +45,14 @@ impl KafkaPublisher {
     /// [`Connect::AtFirstPublish`] leaves what only the making of a client can tell to the first publish, whose messages
     /// then fail as [`PublishErrorKind::Misconfigured`].
     pub fn new(config: KafkaConfig, connect: Connect, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let publisher = Self { config, clock, in_flight: InFlight::default(), current: Mutex::new(None) };
+        let publisher = Self {
+            config,
+            limits: Limits::new(Arc::clone(&clock)),
+            clock,
+            in_flight: InFlight::default(),
+            replaced: Counts::default(),
+            current: Mutex::new(None),
+        };
         match connect {
             Connect::AtOnce => *publisher.current() = Some(publisher.make_client()?),
             Connect::AtFirstPublish => publisher.config.check()?,
@@ -52,6 +63,11 @@ impl KafkaPublisher {
     /// What it was made from.
     pub const fn config(&self) -> &KafkaConfig {
         &self.config
+    }
+
+    /// How often it has replaced its Kafka client for this reason.
+    pub fn replaced(&self, reason: Replaced) -> u64 {
+        self.replaced.of(reason)
     }
 
     fn make_client(&self) -> Result<Arc<Client>, ClientError> {
@@ -70,27 +86,37 @@ impl KafkaPublisher {
             if visit.client().is_sound(topic, limit).await {
                 return Ok(visit);
             }
-            self.retire(visit.client());
+            self.retire(visit.client(), Replaced::Stale);
         }
     }
 
     fn visit_current(&self) -> Result<Visit, ClientError> {
         let mut current = self.current();
         // One that failed for good sends nothing any more.
-        let usable = |client: &Arc<Client>| client.trust() != Trust::Gone && client.fatal_error().is_none();
-        let client = match current.take().filter(usable) {
-            Some(client) => client,
-            None => self.make_client()?,
+        let usable = |client: &Client| match (client.fatal_error(), client.trust()) {
+            (Some(_), _) => Err(Replaced::Fatal),
+            (None, Trust::Gone) => Err(Replaced::Stale),
+            (None, Trust::Sound | Trust::Unproven) => Ok(()),
+        };
+        let client = match current.take().map(|client| (usable(&client), client)) {
+            Some((Ok(()), client)) => client,
+            replaced => {
+                if let Some((Err(reason), _)) = replaced {
+                    self.replaced.add(reason);
+                }
+                self.make_client()?
+            }
         };
         *current = Some(Arc::clone(&client));
         Ok(Visit::new(client))
     }
 
     /// No further call gets this client.
-    fn retire(&self, client: &Arc<Client>) {
+    fn retire(&self, client: &Arc<Client>, reason: Replaced) {
         let mut current = self.current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, client)) {
             *current = None;
+            self.replaced.add(reason);
         }
     }
 }
@@ -98,11 +124,17 @@ impl KafkaPublisher {
 impl Publisher for KafkaPublisher {
     async fn publish(&self, batch: &[&Message], limit: Duration) -> Vec<Outcome> {
         let mut call = Call::new(&self.config, batch, limit);
-        if !call.check() {
+        call.check();
+        if !call.has_work() {
             return call.outcomes();
         }
         // A quarter at most: where a broker answers late, the records need the rest.
-        let mut visit = match self.visit(call.topic(), limit / 4).await {
+        let (topic, largest) = (call.topic(), call.largest_of_topics());
+        let (visit, ()) = tokio::join!(
+            self.visit(topic, limit / 4),
+            self.limits.learn(&self.config, &largest, PROBE_TIMEOUT.min(limit / 4)),
+        );
+        let mut visit = match visit {
             Ok(visit) => visit,
             Err(error) => {
                 let kind = PublishErrorKind::Misconfigured;
@@ -110,15 +142,21 @@ impl Publisher for KafkaPublisher {
                 return call.outcomes();
             }
         };
+        call.heed(&self.limits);
         let client = Arc::clone(visit.client());
         if let Some(reason) = call.send(&client).await {
             // What a purge leaves behind in an idempotent client is not to be reasoned about: the next call gets
             // another one.
-            self.retire(&client);
+            let fatal = reason == GiveUp::Fatal;
+            self.retire(&client, if fatal { Replaced::Fatal } else { Replaced::GivenUp });
             visit.give_up();
             call.take_back(&client, reason).await;
         } else if call.leaves_the_client_outdated() {
-            self.retire(&client);
+            let fatal = client.fatal_error().is_some();
+            self.retire(&client, if fatal { Replaced::Fatal } else { Replaced::Outdated });
+        }
+        for topic in call.topics_that_refused_a_size() {
+            self.limits.refused(topic);
         }
         call.outcomes()
     }

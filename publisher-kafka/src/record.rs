@@ -11,6 +11,9 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 10 + 5 + 5 + 5 + 5;
 /// The two lengths of a header, in their largest forms.
 const HEADER_OVERHEAD: usize = 5 + 5;
 const ID_LENGTH: usize = 36;
+/// What a record batch begins with (KIP-98): offset, length, epoch, magic, checksum, attributes, two timestamps, producer
+/// id and epoch, sequence, and the number of records.
+const BATCH_HEADER: usize = 8 + 4 + 4 + 1 + 4 + 2 + 4 + 8 + 8 + 8 + 2 + 4 + 4;
 
 /// The record of a message, with `opaque` for the delivery report to bring back.
 ///
@@ -44,6 +47,29 @@ pub(crate) fn largest_size(message: &Message, id_header: &str) -> usize {
     let headers: usize = kept.map(|header| HEADER_OVERHEAD + header.key.len() + bytes(&header.value)).sum();
     let id = HEADER_OVERHEAD + id_header.len() + ID_LENGTH;
     RECORD_OVERHEAD + bytes(&message.key) + bytes(&message.value) + headers + id
+}
+
+/// The bytes of a batch that holds this record alone: what a broker compares with its topic's `max.message.bytes`.
+pub(crate) fn batch_of_one(message: &Message, id_header: &str) -> usize {
+    let field = |bytes: &Option<_>| {
+        let length = bytes.as_ref().map(outbox_bytes_len);
+        // The length of nothing is -1, in one byte.
+        length.map_or(1, |length| length_bytes(length) + length)
+    };
+    let name = |name: &str| length_bytes(name.len()) + name.len();
+    let kept = || message.headers.iter().filter(|header| header.key != id_header);
+    let headers: usize = kept().map(|header| name(&header.key) + field(&header.value)).sum();
+    let id = name(id_header) + length_bytes(ID_LENGTH) + ID_LENGTH;
+    // Attributes; how far it is from the batch's first timestamp and offset, which are its own.
+    let record =
+        3 + field(&message.key) + field(&message.value) + length_bytes(kept().count() + 1) + headers + id;
+    BATCH_HEADER + length_bytes(record) + record
+}
+
+/// The bytes of a length, as Kafka writes it: doubled, for there are negative ones, and seven bits a byte.
+const fn length_bytes(length: usize) -> usize {
+    let bits = usize::BITS - (length * 2 | 1).leading_zeros();
+    bits.div_ceil(7) as usize
 }
 
 fn outbox_bytes_len(bytes: &impl AsRef<[u8]>) -> usize {
@@ -139,5 +165,29 @@ mod tests {
             .with_header(OutboxHeader::new("a", "6789"))
             .with_header(OutboxHeader::new("id", "not sent"));
         assert_eq!(largest_size(&full, "id"), bare + 2 + 3 + HEADER_OVERHEAD + 5);
+    }
+
+    #[test]
+    fn lengths_take_as_many_bytes_as_kafka_gives_them() {
+        for (length, bytes) in
+            [(0, 1), (63, 1), (64, 2), (8_191, 2), (8_192, 3), (1_048_575, 3), (1_048_576, 4)]
+        {
+            assert_eq!(length_bytes(length), bytes, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_batch_of_one_is_counted_to_the_byte() {
+        // The record: length, attributes, two deltas, -1, -1, the number of headers; the id: 1 + 2 + 1 + 36.
+        assert_eq!(batch_of_one(&message(), "id"), 61 + 1 + 3 + 1 + 1 + 1 + 40);
+        let full = message()
+            .with_key("12")
+            .with_value(vec![0; 64])
+            .with_header(OutboxHeader::new("a", "6789"))
+            .with_header(OutboxHeader::null("b"))
+            .with_header(OutboxHeader::new("id", "not sent"));
+        let record = 3 + (1 + 2) + (2 + 64) + 1 + (1 + 1 + 1 + 4) + (1 + 1 + 1) + 40;
+        assert_eq!(batch_of_one(&full, "id"), 61 + 2 + record);
+        assert!(batch_of_one(&full, "id") < 61 + largest_size(&full, "id"));
     }
 }
