@@ -51,6 +51,8 @@ fn check_config(config: &Config, variables: &BTreeMap<&str, &str>) {
     assert_eq!(said(variables, "OUTBOX_MAX_WORKERS").unwrap_or(4), config.max_workers);
     assert!(config.max_workers <= 100);
     assert!(config.kafka.bootstrap_servers().contains(':'));
+    let strict = said(variables, "OUTBOX_STRICT_KEY_ORDER").unwrap_or(false);
+    assert_eq!(strict, config.kafka.strict_key_order());
     let header = config.kafka.message_id_header();
     assert!(!header.is_empty() && header.bytes().all(|byte| byte.is_ascii_graphic()), "{header:?}");
 }

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use outbox::lease_age::Moment;
 use outbox::{Clock, Message};
+use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer, PurgeConfig, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::Notify;
 
-use crate::config::{KafkaConfig, PROBE_TIMEOUT};
+use crate::config::{KafkaConfig, PROBE_TIMEOUT, asking};
 use crate::context::{Context, Ticket};
 use crate::error::ClientError;
 use crate::in_flight::InFlight;
@@ -26,6 +27,8 @@ const END_POLL: Duration = Duration::from_millis(50);
 pub(crate) struct Client {
     /// `None` only while it is dropped.
     producer: Option<ThreadedProducer<Context>>,
+    /// The settings of a client that asks what this one cannot, if there can be one.
+    asking: Option<ClientConfig>,
     id_header: String,
     /// Whether everything was taken back. Sends hold it for reading: once a purge has begun nothing is sent any more,
     /// or a later record of a key could go while an earlier one was taken back.
@@ -77,13 +80,14 @@ impl Client {
         clock: Arc<dyn Clock>,
         in_flight: InFlight,
     ) -> Result<Self, ClientError> {
-        let producer = config
-            .client_config()
+        let settings = config.client_config();
+        let producer = settings
             .create_with_context(Context::new())
             .map_err(|source| ClientError { servers: config.bootstrap_servers().to_owned(), source })?;
         let made = Moment::now(clock.as_ref());
         Ok(Self {
             producer: Some(producer),
+            asking: asking(settings),
             id_header: config.message_id_header().to_owned(),
             purged: RwLock::new(false),
             in_flight,
@@ -102,6 +106,11 @@ impl Client {
 
     pub(crate) fn context(&self) -> &Context {
         Producer::<Context>::context(self.producer())
+    }
+
+    /// The settings of a client that asks brokers about topics; `None`: there can be none.
+    pub(crate) const fn asking(&self) -> Option<&ClientConfig> {
+        self.asking.as_ref()
     }
 
     /// Puts a record into the queue. Never blocks.

@@ -128,11 +128,6 @@ impl KafkaConfig {
         checked.map_err(|source| ClientError { servers: self.bootstrap_servers.clone(), source })
     }
 
-    /// The configuration of a client that asks brokers about topics, if there can be one.
-    pub(crate) fn admin_config(&self) -> Option<ClientConfig> {
-        asking(self.client_config())
-    }
-
     /// The configuration of the client: what is set here is all that is ever set.
     pub(crate) fn client_config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
@@ -179,9 +174,9 @@ impl KafkaConfig {
     }
 }
 
-/// Settings of a client that only asks, and connects as the producer does; `None`: rdkafka has none that can. (It serves no
-/// token to such a client.)
-fn asking(mut config: ClientConfig) -> Option<ClientConfig> {
+/// What makes of a producer's settings those of a client that only asks, and connects as the producer does; `None`: there
+/// can be none, for rdkafka hands no token to such a client.
+pub(crate) fn asking(mut config: ClientConfig) -> Option<ClientConfig> {
     let mechanism = config.get("sasl.mechanism").or_else(|| config.get("sasl.mechanisms"));
     if mechanism.is_some_and(|mechanism| mechanism.eq_ignore_ascii_case("OAUTHBEARER")) {
         return None;
@@ -295,14 +290,13 @@ mod tests {
 
     #[test]
     fn a_client_that_asks_needs_no_producer_id_and_no_token() {
-        let config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap();
-        let asking = config.admin_config().unwrap();
-        assert_eq!(asking.get("bootstrap.servers"), Some("localhost:9092"));
-        assert_eq!(asking.get("enable.idempotence"), None);
-        asking.create_native_config().unwrap();
-        let mut tokens = config.client_config();
-        tokens.set("sasl.mechanism", "OAUTHBEARER");
-        assert!(super::asking(tokens).is_none());
+        let mut config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap().client_config();
+        let without = asking(config.clone()).unwrap();
+        assert_eq!(without.get("bootstrap.servers"), Some("localhost:9092"));
+        assert_eq!(without.get("enable.idempotence"), None);
+        without.create_native_config().unwrap();
+        config.set("sasl.mechanism", "OAUTHBEARER");
+        assert!(asking(config).is_none());
     }
 
     #[test]

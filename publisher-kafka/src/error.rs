@@ -311,7 +311,7 @@ pub(crate) const fn missing_permission(code: RDKafkaErrorCode) -> Option<&'stati
              kafka-cluster:DescribeTopic)",
         ),
         RDKafkaErrorCode::ClusterAuthorizationFailed => Some(
-            "the permission to write idempotently is missing: IdempotentWrite on the cluster, or since Kafka 3.0 Write on \
+            "the permission to write idempotently is missing: IdempotentWrite on the cluster, or since Kafka 2.8 Write on \
              any topic (MSK IAM: kafka-cluster:WriteDataIdempotently)",
         ),
         _ => None,

@@ -3,8 +3,12 @@
 //! # What it promises
 //! - A message is reported as acknowledged only when every in-sync replica has it (`acks=all`). Idempotence is on, and
 //!   records are placed as Java's client places them (`murmur2_random`). None of the three can be turned off.
-//! - Messages of one key are sent in the order given. One that cannot go (too large, an invalid topic) is found before
-//!   anything of the batch is sent, and what is behind it in its key waits with it.
+//! - Messages of one key are sent in the order given. One that cannot go (too large for this client or, where the brokers
+//!   tell its limit, for its topic; an invalid topic) is found before anything of the batch is sent, and what is behind it
+//!   in its key waits with it. What is ahead of it goes.
+//! - Every error is one of few answers: again later, again later for this topic alone, perhaps stored, never, or not until
+//!   somebody changes a setting. Each code that librdkafka knows has its answer in one table, and one that it does not know
+//!   keeps the message.
 //! - When [`KafkaPublisher::publish`](outbox::Publisher::publish) returns, nothing of the batch is queued or in flight:
 //!   what was not acknowledged in time has been taken back. A client that does not give it back is waited for, past the
 //!   limit, until the process is ended: a frozen process could send it minutes later. What the kernel had not sent of it
@@ -15,13 +19,30 @@
 //!
 //! # What it does not promise
 //! - That a message that was taken back is not stored: the broker may have it. It is sent again, with the same id.
-//! - The order of a key of which the broker itself refuses a record: up to five requests are under way to a broker,
-//!   so what was sent behind the refused record may be stored by the time the refusal is known. A broker refuses
-//!   whole record batches; those of more than one record are kept below [`config::BATCH_BYTES`], so that a topic that
-//!   takes records of that size refuses none but the record at fault. From a topic with a smaller limit a record that
-//!   merely shared a batch with the one at fault is sent again alone, possibly behind later records of its key.
+//! - The order of a key of which a broker refuses a record for good, unless it is asked for: see below.
 //! - That two publish calls on one publisher never touch each other: one that runs into its limit takes back what is
 //!   left of the others too, after giving them half a second to finish.
+//!
+//! # Order when a broker refuses a record
+//! Lost connections, lost answers, new leaders and restarted brokers change no key's order: an idempotent producer's records
+//! are stored in sequence, or not at all. A refusal for good is another matter. Up to five requests are under way to a
+//! broker, and the client itself sends again what the refusal of one of them made the broker pass over. So, of rows 1, 2,
+//! 3 of a key, 1 of which the broker refuses:
+//! - those that are not handed to the client by then are not sent; they wait behind 1;
+//! - those that shared 1's batch, which the broker refuses whole, are sent again behind 1, each alone: if 1 is refused once
+//!   more, they wait behind it;
+//! - those in the client's hands otherwise are stored: **consumers see 2, 3, and 1 when it is mended, if ever**. As they are
+//!   behind a message that waits, the relay does not delete them: when 1 goes, they go again after it, with the same ids.
+//!
+//! What brokers refuse for good is rare by then: a record larger than its topic allows where the limit could not be read
+//! (which takes the permission DescribeConfigs on the topic), or was lowered within ten minutes; one that breaks a rule of
+//! its topic (a compacted topic needs keys); a permission taken away while records are under way. A batch of more than one
+//! record is smaller than [`config::BATCH_BYTES`], so that a topic that takes batches of that size refuses none but the one
+//! with the record at fault; to one that is known to take less, a key has one record under way at a time.
+//!
+//! With [`config::STRICT_KEY_ORDER`] every key has: the next record of a key is sent when the one before is acknowledged, and
+//! nothing of a key is ever stored behind a record of it that was refused. Other keys flow on. A batch then takes as many
+//! round trips as its most frequent key has messages in it.
 //!
 //! # Keys
 //! An empty key is a key: the record carries it, and it is placed by its hash, as Java does. Only a message without

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use outbox::Clock;
 use outbox::lease_age::Moment;
+use rdkafka::config::ClientConfig;
 use tokio::time::Instant;
-
-use crate::config::KafkaConfig;
 
 mod ask;
 
@@ -47,9 +46,9 @@ impl Limits {
         self.known().limit(topic)
     }
 
-    /// Asks for the limits that matter to these topics, each with its largest record, unless they are known. Takes `limit`
-    /// at most, and never fails.
-    pub(crate) async fn learn(&self, config: &KafkaConfig, largest: &HashMap<&str, usize>, limit: Duration) {
+    /// Asks, with a client of these settings, for the limits that matter to these topics, each with its largest record,
+    /// unless they are known. Takes `limit` at most, and never fails.
+    pub(crate) async fn learn(&self, config: &ClientConfig, largest: &HashMap<&str, usize>, limit: Duration) {
         let due = || self.known().due(largest, Moment::now(self.clock.as_ref()));
         if due().is_empty() {
             return;

@@ -129,12 +129,7 @@ impl Publisher for KafkaPublisher {
             return call.outcomes();
         }
         // A quarter at most: where a broker answers late, the records need the rest.
-        let (topic, largest) = (call.topic(), call.largest_of_topics());
-        let (visit, ()) = tokio::join!(
-            self.visit(topic, limit / 4),
-            self.limits.learn(&self.config, &largest, PROBE_TIMEOUT.min(limit / 4)),
-        );
-        let mut visit = match visit {
+        let mut visit = match self.visit(call.topic(), limit / 4).await {
             Ok(visit) => visit,
             Err(error) => {
                 let kind = PublishErrorKind::Misconfigured;
@@ -142,8 +137,12 @@ impl Publisher for KafkaPublisher {
                 return call.outcomes();
             }
         };
-        call.heed(&self.limits);
         let client = Arc::clone(visit.client());
+        if let Some(asking) = client.asking() {
+            let largest = call.largest_of_topics();
+            self.limits.learn(asking, &largest, PROBE_TIMEOUT.min(limit / 4)).await;
+        }
+        call.heed(&self.limits);
         if let Some(reason) = call.send(&client).await {
             // What a purge leaves behind in an idempotent client is not to be reasoned about: the next call gets
             // another one.

@@ -68,7 +68,7 @@ pub(crate) fn batch_of_one(message: &Message, id_header: &str) -> usize {
 
 /// The bytes of a length, as Kafka writes it: doubled, for there are negative ones, and seven bits a byte.
 const fn length_bytes(length: usize) -> usize {
-    let bits = usize::BITS - (length * 2 | 1).leading_zeros();
+    let bits = usize::BITS - ((length * 2) | 1).leading_zeros();
     bits.div_ceil(7) as usize
 }
 

@@ -5,13 +5,11 @@
 //! the answers are remembered for keeps such clients few.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, OwnedResourceSpecifier, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::error::KafkaError;
-
-use crate::config::KafkaConfig;
+use rdkafka::config::ClientConfig;
 
 const LIMIT: &str = "max.message.bytes";
 /// The client ends a request that is not answered in time by itself, so that nothing of it is left: it gets a moment to.
@@ -20,10 +18,8 @@ const MOMENT: Duration = Duration::from_millis(50);
 type Admin = AdminClient<DefaultClientContext>;
 
 /// The limits of those topics that the brokers tell them of, within `limit`.
-pub(super) async fn ask(config: &KafkaConfig, topics: &[&str], limit: Duration) -> HashMap<String, usize> {
-    let Some(config) = config.admin_config() else {
-        return HashMap::new();
-    };
+pub(super) async fn ask(config: &ClientConfig, topics: &[&str], limit: Duration) -> HashMap<String, usize> {
+    let began = Instant::now();
     let admin: Admin = match config.create() {
         Ok(admin) => admin,
         Err(error) => {
@@ -39,7 +35,7 @@ pub(super) async fn ask(config: &KafkaConfig, topics: &[&str], limit: Duration) 
     let answers = match answer {
         Ok(Ok(answers)) => answers,
         Ok(Err(error)) => {
-            untold(topics, &text(&error));
+            untold(topics, &error.to_string());
             return HashMap::new();
         }
         Err(_) => {
@@ -61,12 +57,8 @@ pub(super) async fn ask(config: &KafkaConfig, topics: &[&str], limit: Duration) 
             limits.insert(topic, limit);
         }
     }
-    tracing::debug!(?limits, "the brokers told topics' limits");
+    tracing::debug!(?limits, took = ?began.elapsed(), "the brokers told topics' limits");
     limits
-}
-
-fn text(error: &KafkaError) -> String {
-    error.rdkafka_error_code().map_or_else(|| error.to_string(), |code| code.to_string())
 }
 
 fn untold(topics: &[&str], why: &str) {

@@ -2,13 +2,19 @@
 //! addresses where no broker is.
 
 #[cfg(test)]
+mod classes;
+#[cfg(test)]
 mod connecting;
 #[cfg(test)]
 mod kept;
 #[cfg(test)]
 mod mock;
 #[cfg(test)]
+mod order;
+#[cfg(test)]
 mod real;
+#[cfg(test)]
+mod sizes;
 #[cfg(test)]
 mod stranded;
 #[cfg(test)]

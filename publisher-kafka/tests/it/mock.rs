@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use outbox::{Message, PublishErrorKind, Publisher};
 use outbox_local::kafka::Reader;
+use outbox_publisher_kafka::Replaced;
 use outbox_publisher_kafka::config::{BATCH_BYTES, MAX_RECORD_BYTES};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -39,6 +40,7 @@ async fn an_outage_longer_than_the_limit_and_then_everything_in_order() {
         assert_eq!(kind, Some(PublishErrorKind::MayHaveHappened));
     }
     assert_eq!(publisher.in_flight(), 0);
+    assert_eq!(publisher.replaced(Replaced::GivenUp), 1);
 
     cluster.broker_up(1).unwrap();
     assert_all_acknowledged(&publish(&publisher, &batch[50..], PLENTY).await);
@@ -117,10 +119,22 @@ async fn a_stuck_partition_does_not_fail_the_calls_beside_it() {
 async fn a_full_queue_is_waited_for_in_order() {
     let cluster = cluster(1, 4);
     let publisher = publisher(&cluster.bootstrap_servers());
-    // The queue holds 100,000.
-    let batch = messages("orders", 130_000, 50);
-    assert_all_acknowledged(&publish(&publisher, &batch, PLENTY).await);
+    const QUEUE: usize = 100_000;
+    let batch = messages("orders", QUEUE + 10_000, 50);
+    cluster.broker_round_trip_time(1, Duration::from_secs(1)).unwrap();
+    let full = async {
+        let deadline = Instant::now() + PLENTY;
+        while publisher.in_flight() < QUEUE {
+            assert!(Instant::now() < deadline, "the queue was never full");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
+    };
+    let (outcomes, ()) = tokio::join!(publish(&publisher, &batch, PLENTY), full);
+    assert_all_acknowledged(&outcomes);
     assert_eq!(publisher.in_flight(), 0);
+    let reader = Reader::open(&cluster.bootstrap_servers(), "orders").await.unwrap();
+    assert_first_deliveries_in_order(&read(&reader, batch.len()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +202,7 @@ async fn a_topic_that_is_not_allowed_stops_its_own_messages() {
     let outcomes = publish(&publisher, &batch, PLENTY).await;
     assert_eq!(kinds(&outcomes), vec![Some(PublishErrorKind::Rejected); 3]);
     let text = chain(failure(&outcomes[0]));
-    assert!(text.contains("TopicAuthorizationFailed"), "{text}");
+    assert!(text.contains("TopicAuthorizationFailed") && text.contains("Write on it"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,7 +216,7 @@ async fn a_missing_permission_to_write_idempotently_is_a_misconfiguration() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(kinds(&outcomes), vec![Some(PublishErrorKind::Misconfigured); 3]);
     let text = chain(failure(&outcomes[0]));
-    assert!(text.contains("ClusterAuthorizationFailed"), "{text}");
+    assert!(text.contains("ClusterAuthorizationFailed") && text.contains("IdempotentWrite"), "{text}");
     // The next call has a new client.
     assert_all_acknowledged(&publish(&publisher, &batch, PLENTY).await);
 }
@@ -220,6 +234,7 @@ async fn a_client_that_fails_for_good_is_replaced() {
     );
     assert_eq!(publisher.in_flight(), 0);
     assert_all_acknowledged(&publish(&publisher, &batch, PLENTY).await);
+    assert_eq!(Replaced::ALL.map(|reason| publisher.replaced(reason)), [0, 1, 0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,6 +269,7 @@ async fn a_topic_or_partition_that_is_not_there_yet_is_to_be_tried_again() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     let later = Some(PublishErrorKind::TopicUnavailable);
     assert_eq!(kinds(&outcomes), [later, later, None, None]);
+    assert_eq!(publisher.replaced(Replaced::Outdated), 1, "it remembers that the topic is not there");
 
     cluster.topic_error("later", Code::RD_KAFKA_RESP_ERR_NO_ERROR).unwrap();
     assert_all_acknowledged(&publish(&publisher, &batch[..1], PLENTY).await);

@@ -5,26 +5,11 @@ use std::time::{Duration, Instant};
 
 use outbox::{BucketCount, Header, PublishErrorKind, Publisher};
 use outbox_local::kafka::{Broker, BrokerOptions, Reader};
-use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 
 use crate::support::{
-    PLENTY, assert_all_acknowledged, assert_first_deliveries_in_order, chain, failure, kinds, messages,
-    publish, publisher, read,
+    PLENTY, assert_all_acknowledged, assert_first_deliveries_in_order, broker, chain,
+    create_topic_that_takes, failure, kinds, messages, publish, publisher, read, real_broker, topic,
 };
-
-async fn broker() -> Broker {
-    let broker = Broker::start(BrokerOptions::from_env().unwrap()).await.unwrap();
-    println!("broker: {}", broker.kind());
-    broker
-}
-
-/// A topic of this run's own: an external broker keeps those of earlier runs.
-fn topic(name: &str) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    format!("{name}-{}", now.as_nanos())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_records_arrive_in_order_byte_for_byte_and_where_java_puts_them() {
@@ -44,6 +29,7 @@ async fn ten_thousand_records_arrive_in_order_byte_for_byte_and_where_java_puts_
     odd[0].key = Some(Vec::new().into());
     odd[1].key = Some(vec![0, 255, 10, 13].into());
     odd[1].value = None;
+    odd[1].headers = vec![Header::new("why", "deleted"), Header::null("by")];
     odd[2].key = None;
     odd[2].value = Some(Vec::new().into());
     odd[3].value = Some(vec![255, 0, 254].into());
@@ -135,16 +121,9 @@ async fn a_broker_that_freezes_and_then_is_killed_loses_and_reorders_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_record_over_the_topics_limit_fails_alone() {
-    let broker = broker().await;
-    if !broker.kind().is_real() {
-        println!("skipped: the mock cluster has no limits");
-        return;
-    }
+    let Some(broker) = real_broker("limits").await else { return };
     let topic = topic("small");
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", broker.bootstrap_servers()).create().unwrap();
-    let small = NewTopic::new(&topic, 1, TopicReplication::Fixed(1)).set("max.message.bytes", "2000");
-    admin.create_topics([&small], &AdminOptions::new()).await.unwrap().remove(0).unwrap();
+    create_topic_that_takes(&broker, &topic, 2_000).await;
     let publisher = publisher(broker.bootstrap_servers());
 
     let mut batch = messages(&topic, 21, 21);

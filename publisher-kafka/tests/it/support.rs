@@ -8,8 +8,11 @@ use std::time::Duration;
 use outbox::{
     Chance, Clock, Message, Outcome, PublishError, PublishErrorKind, Publisher, Settings, SystemClock, Ticks,
 };
-use outbox_local::kafka::{Reader, Record};
+use outbox_local::kafka::{Broker, BrokerOptions, Reader, Record};
 use outbox_publisher_kafka::{Connect, KafkaConfig, KafkaPublisher};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
 
 /// More than any test needs.
 pub(crate) const PLENTY: Duration = Duration::from_secs(30);
@@ -27,9 +30,62 @@ pub(crate) fn publisher_by(clock: Arc<dyn Clock>, servers: &str) -> KafkaPublish
     make(Connect::AtOnce, clock, servers)
 }
 
+/// A publisher that has one record of a key under way at a time.
+pub(crate) fn strict_publisher(servers: &str) -> KafkaPublisher {
+    let settings = [("KAFKA_BOOTSTRAP_SERVERS", servers), ("OUTBOX_STRICT_KEY_ORDER", "true")];
+    make_from(Settings::new(settings), Connect::AtOnce, Arc::new(SystemClock::new()))
+}
+
 fn make(connect: Connect, clock: Arc<dyn Clock>, servers: &str) -> KafkaPublisher {
-    let mut settings = Settings::new([("KAFKA_BOOTSTRAP_SERVERS", servers)]);
+    make_from(Settings::new([("KAFKA_BOOTSTRAP_SERVERS", servers)]), connect, clock)
+}
+
+fn make_from(mut settings: Settings, connect: Connect, clock: Arc<dyn Clock>) -> KafkaPublisher {
     KafkaPublisher::new(KafkaConfig::from_settings(&mut settings).unwrap(), connect, clock).unwrap()
+}
+
+/// The broker that is there. What the mock cannot do is not tried on it: `None`, and `what` is reported as skipped.
+pub(crate) async fn real_broker(what: &str) -> Option<Broker> {
+    let broker = broker().await;
+    if broker.kind().is_real() {
+        return Some(broker);
+    }
+    println!("skipped: the mock cluster has no {what}");
+    None
+}
+
+pub(crate) async fn broker() -> Broker {
+    let broker = Broker::start(BrokerOptions::from_env().unwrap()).await.unwrap();
+    println!("broker: {}", broker.kind());
+    broker
+}
+
+/// A topic of this run's own: an external broker keeps those of earlier runs.
+pub(crate) fn topic(name: &str) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    format!("{name}-{}", now.as_nanos())
+}
+
+pub(crate) fn admin(servers: &str) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", servers).create().unwrap()
+}
+
+/// A topic of one partition that takes record batches of this size at most.
+pub(crate) async fn create_topic_that_takes(broker: &Broker, topic: &str, bytes: usize) {
+    let bytes = bytes.to_string();
+    let new = NewTopic::new(topic, 1, TopicReplication::Fixed(1)).set("max.message.bytes", &bytes);
+    let created = admin(broker.bootstrap_servers()).create_topics([&new], &AdminOptions::new()).await;
+    created.unwrap().remove(0).unwrap();
+}
+
+/// How large a value makes a record of [`messages`], with a key of one digit, a batch of `bytes` bytes by itself: what
+/// the value's length takes, three bytes from 8 KiB on, is in it.
+pub(crate) fn value_for(bytes: usize) -> Vec<u8> {
+    const HEADER_OF_THE_BATCH: usize = 61;
+    const KEY: usize = 1 + "key-0".len();
+    const ID: usize = 1 + "x-outbox-message-id".len() + 1 + 36;
+    // Two lengths of three bytes, attributes and two deltas, the number of headers.
+    vec![b'0'; bytes - HEADER_OF_THE_BATCH - 3 - 3 - KEY - 3 - 1 - ID]
 }
 
 /// Messages over `keys` keys, whose values count from 0 within their key.
