@@ -51,6 +51,7 @@ pub async fn scheduled<S: OutboxStore, P: Publisher>(
     Ok(json!({
         "acknowledged": report.acknowledged(),
         "deleted": report.deleted(),
+        "quarantined": report.quarantined(),
         "buckets": report.buckets.len(),
         "heldElsewhere": report.held_elsewhere.len(),
         "unfinished": report.unfinished.len(),

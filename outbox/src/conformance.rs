@@ -48,6 +48,7 @@ pub mod claims;
 pub mod messages;
 mod model;
 pub mod ownership;
+pub mod quarantine;
 pub mod random;
 pub mod renewal;
 pub mod replies;
@@ -175,6 +176,11 @@ scenarios! {
     backlog:
         counts_and_dates_what_waits,
         is_an_error_where_it_is_unknown;
+    quarantine:
+        moves_poison_and_parks_its_key,
+        follows_parked_keys_alone,
+        moves_nothing_under_a_lost_lease,
+        counts_attempts;
     replies:
         of_a_claim,
         of_a_renewal,

@@ -43,6 +43,8 @@ pub struct Coordination {
     pub unreadable: BTreeSet<Bucket>,
     /// The heartbeats. An owner without one (a hinted run) holds its leases, but is no member.
     pub heartbeats: BTreeMap<RelayId, HeartbeatRecord>,
+    /// Buckets with [parked](crate::quarantine) keys.
+    pub parked: BTreeSet<Bucket>,
 }
 
 impl Coordination {

@@ -26,6 +26,7 @@ pub mod message;
 pub mod notify;
 pub mod options;
 pub mod publisher;
+pub mod quarantine;
 pub mod relay;
 pub mod settings;
 pub mod store;

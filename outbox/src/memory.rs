@@ -1,13 +1,18 @@
 //! A store in memory, for tests of what is built on the contract. Nothing outlives it.
 
+mod quarantine;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use quarantine::SetAside;
+
 use crate::coordination::{Coordination, LeaseRecord};
 use crate::lease_write::{HeartbeatWrite, LeaseWrite, Verdict};
+use crate::quarantine::Quarantine;
 use crate::store::{
     AcquireRequest, Acquired, Backlog, BacklogMetrics, Claimed, FetchRequest, Fetched, LeaseOwnership,
     LeaseRenewal, NamedClaims, OutboxStore, Stored,
@@ -27,11 +32,12 @@ struct Capabilities {
     individually: bool,
     renewal: bool,
     ownership: bool,
+    quarantine: bool,
 }
 
 impl Default for Capabilities {
     fn default() -> Self {
-        Self { individually: true, renewal: true, ownership: true }
+        Self { individually: true, renewal: true, ownership: true, quarantine: true }
     }
 }
 
@@ -41,6 +47,7 @@ struct State {
     created: BTreeMap<i64, Ticks>,
     last_sequence: i64,
     coordination: Coordination,
+    set_aside: BTreeMap<Bucket, SetAside>,
     writes: u64,
 }
 
@@ -65,7 +72,7 @@ impl MemoryStore {
         let mut state = self.lock();
         state.last_sequence += 1;
         let row = state.last_sequence;
-        let stored = Stored { row, size: message.size(), message: Ok(message) };
+        let stored = Stored { row, size: message.size(), attempts: 0, message: Ok(message) };
         state.messages.entry(bucket).or_default().insert(row, stored);
         Ok(())
     }
@@ -76,7 +83,7 @@ impl MemoryStore {
         state.last_sequence += 1;
         let row = state.last_sequence;
         let size = message.as_ref().map_or(0, Message::size);
-        state.messages.entry(bucket).or_default().insert(row, Stored { row, size, message });
+        state.messages.entry(bucket).or_default().insert(row, Stored { row, size, attempts: 0, message });
     }
 
     /// Dates the message that was added last, for those who ask how old the backlog is.
@@ -104,6 +111,13 @@ impl MemoryStore {
     #[must_use]
     pub fn without_ownership(mut self) -> Self {
         self.capabilities.ownership = false;
+        self
+    }
+
+    /// The same outbox, as a store that cannot set messages aside.
+    #[must_use]
+    pub fn without_quarantine(mut self) -> Self {
+        self.capabilities.quarantine = false;
         self
     }
 
@@ -203,6 +217,7 @@ impl OutboxStore for MemoryStore {
             standby_rank: plan.standby_rank,
             place: read.place(relay, times),
             surplus: plan.surplus.clone(),
+            parked: state.with_parked_keys(),
             ..Acquired::default()
         };
         acquired.excess = plan.release.intersection(request.busy).copied().collect();
@@ -274,6 +289,10 @@ impl OutboxStore for MemoryStore {
         self.capabilities.ownership.then_some(self)
     }
 
+    fn quarantine(&self) -> Option<&dyn Quarantine<i64>> {
+        self.capabilities.quarantine.then_some(self)
+    }
+
     fn backlog(&self) -> Option<&dyn BacklogMetrics> {
         Some(self)
     }
@@ -323,14 +342,14 @@ impl NamedClaims for MemoryStore {
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
             let mut state = self.lock();
-            let mut leases = Vec::new();
+            let (mut leases, parked) = (Vec::new(), state.with_parked_keys());
             for bucket in buckets {
                 if state.coordination.is_free(*bucket, times.now) {
                     let claim = LeaseWrite::claim(state.coordination.leases.get(bucket), times);
                     leases.extend(state.write_lease(relay, *bucket, &claim));
                 }
             }
-            Ok(Claimed { leases, error: None })
+            Ok(Claimed { leases, error: None, parked })
         })
     }
 }

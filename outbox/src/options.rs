@@ -33,6 +33,9 @@ pub enum PoisonPolicy {
     /// Its key waits; messages of other keys go on.
     #[default]
     Block,
+    /// It is set aside, and what comes later with its key follows it, until somebody has them
+    /// [redriven](crate::quarantine). The store must be able to.
+    Quarantine,
 }
 
 impl RelayOptions {
@@ -65,8 +68,12 @@ impl RelayOptions {
             poison_policy: settings.read_or(
                 "OUTBOX_POISON_POLICY",
                 defaults.poison_policy,
-                "this version has only: block",
-                |value| (value == "block").then_some(PoisonPolicy::Block),
+                "block or quarantine",
+                |value| match value {
+                    "block" => Some(PoisonPolicy::Block),
+                    "quarantine" => Some(PoisonPolicy::Quarantine),
+                    _ => None,
+                },
             )?,
             name: settings.read_or(
                 "OUTBOX_NAME",
@@ -134,6 +141,13 @@ mod tests {
     }
 
     #[test]
+    fn both_policies_can_be_chosen() {
+        for (value, policy) in [("block", PoisonPolicy::Block), ("quarantine", PoisonPolicy::Quarantine)] {
+            assert_eq!(read(&[("OUTBOX_POISON_POLICY", value)]).unwrap().poison_policy, policy);
+        }
+    }
+
+    #[test]
     fn every_bad_value_is_refused_by_name() {
         for (name, value) in [
             ("OUTBOX_BUCKET_COUNT", "0"),
@@ -142,7 +156,7 @@ mod tests {
             ("OUTBOX_LEASE_DURATION", "30"),
             ("OUTBOX_LEASE_DURATION", "1s"),
             ("OUTBOX_LEASE_RENEW_INTERVAL", "16s"),
-            ("OUTBOX_POISON_POLICY", "quarantine"),
+            ("OUTBOX_POISON_POLICY", "skip"),
             ("OUTBOX_NAME", "no spaces"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();

@@ -10,6 +10,7 @@ mod engine;
 mod held;
 mod hinted;
 mod report;
+mod set_aside;
 mod settle;
 mod sweep;
 mod waiting;

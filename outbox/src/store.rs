@@ -9,6 +9,7 @@
 //! | [`OutboxStore::renewal`] | the relay refuses to start without a bound on a whole publish ([`crate::RelayOptions::max_publish_duration`]) |
 //! | [`OutboxStore::ownership`] | a stop hands nothing over: leases lapse as after a crash |
 //! | [`OutboxStore::named_claims`] | no hinted runs |
+//! | [`OutboxStore::quarantine`] | a message that can never be published holds up its key until somebody acts; it is sent, with what is behind it, by every run |
 //! | [`OutboxStore::backlog`] | the backlog is unknown, which is not zero |
 //!
 //! [`crate::custom_store`] builds a store of one's own, step by step, and [`crate::conformance`] is the suite that holds any
@@ -31,6 +32,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
+use crate::quarantine::Quarantine;
 use crate::{Bucket, BucketCount, Message, RelayId, StoreError, Ticks};
 
 /// Keeps messages and leases.
@@ -96,6 +98,12 @@ pub trait OutboxStore: Send + Sync + 'static {
         None
     }
 
+    /// The capability to set messages aside that can never be published, and to count attempts. It takes one to
+    /// [delete individually](Self::deletes_individually).
+    fn quarantine(&self) -> Option<&dyn Quarantine<Self::Row>> {
+        None
+    }
+
     /// The capability to tell how much waits.
     fn backlog(&self) -> Option<&dyn BacklogMetrics> {
         None
@@ -136,6 +144,8 @@ pub struct Claimed {
     /// What failed beside them. A bucket whose claim failed may have been granted all the same:
     /// [`LeaseOwnership::release_strays`].
     pub error: Option<StoreError>,
+    /// Buckets with [parked](crate::quarantine) keys, as read before the claims.
+    pub parked: BTreeSet<Bucket>,
 }
 
 /// Tells how much waits. May run at the same time as any other call.
@@ -273,6 +283,8 @@ pub struct Acquired {
     pub surplus: BTreeSet<Bucket>,
     /// Where this relay stands among those that take part in fair share.
     pub place: Place,
+    /// Buckets with [parked](crate::quarantine) keys, as read before the claims.
+    pub parked: BTreeSet<Bucket>,
 }
 
 /// A relay's place among those that take part in fair share
@@ -320,6 +332,8 @@ pub struct Stored<Row> {
     pub row: Row,
     /// How much memory it takes, in bytes, near enough to bound a batch by.
     pub size: usize,
+    /// How many runs have sent it in vain, as far as they were [counted](Quarantine::count_attempts).
+    pub attempts: u32,
     /// The message, or why it can never be published.
     pub message: Result<Message, Malformed>,
 }
@@ -347,6 +361,16 @@ pub enum OrderKey<'a> {
     None,
     /// Its key cannot be read: it may be any key, so the whole bucket waits for it.
     Unreadable,
+}
+
+impl<'a> OrderKey<'a> {
+    /// The key, if there is one that can be read.
+    pub const fn key(self) -> Option<&'a Bytes> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::None | Self::Unreadable => None,
+        }
+    }
 }
 
 /// A stored message that can never be published as it is. It stays where it is.

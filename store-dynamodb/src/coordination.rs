@@ -41,6 +41,7 @@ impl DynamoDbStore {
             excess: plan.release.intersection(request.busy).copied().collect(),
             available: read.available(request.bucket_count, &plan, request.busy, times.now),
             error: unreadable(&read),
+            parked: read.parked.clone(),
             ..Acquired::default()
         };
         let surplus: Vec<Lease> = plan
@@ -90,6 +91,7 @@ impl DynamoDbStore {
         let wanted = |bucket: &Bucket| buckets.contains(bucket);
         let mut claimed = Claimed {
             error: unreadable(&read).filter(|_| read.unreadable.iter().any(wanted)),
+            parked: read.parked.clone(),
             ..Claimed::default()
         };
         for taken in concurrently(CONCURRENT_WRITES, claims).await {
@@ -269,6 +271,13 @@ impl DynamoDbStore {
                             Ok(Some(heartbeat)) => drop(read.heartbeats.insert(relay, heartbeat)),
                             Ok(None) => {}
                             Err(error) => tracing::warn!(error = %Chain(&error), "a relay record is ignored"),
+                        }
+                    }
+                    CoordinationKey::Parked(bucket) => {
+                        // One that cannot be read is taken for some: which ones, its markers say.
+                        let keys = item.get(attribute::PARKED_KEYS).and_then(|keys| keys.as_n().ok());
+                        if keys.is_none_or(|keys| keys != "0") {
+                            read.parked.insert(bucket);
                         }
                     }
                     // A bucket out of range, or something that a later version put there.

@@ -100,6 +100,9 @@ pub fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, size: u
     if let Err(error) = check_bucket_count(options, bucket, row, &item) {
         return Read::WrongBucketCount(error);
     }
+    // What is no count is none: it decides how a message is sent, not whether.
+    let attempts = read_number(&item, attribute::ATTEMPTS).ok().flatten();
+    let attempts = attempts.and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or(0);
     let key = match item.remove(attribute::KEY) {
         None => Ok(None),
         Some(AttributeValue::B(key)) => Ok(Some(Bytes::from(key.into_inner()))),
@@ -113,7 +116,7 @@ pub fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, size: u
         let id = id.map_or_else(String::new, |id| format!(" (message {id})"));
         Malformed { reason: format!("item {row} of bucket {bucket}{id}: {fault}"), key: malformed_key }
     });
-    Read::Message(Stored { row, size, message })
+    Read::Message(Stored { row, size, attempts, message })
 }
 
 /// Why an item is not a message that can be published.
@@ -192,7 +195,7 @@ fn read_binary(item: &mut Item, name: &'static str) -> Result<Option<Bytes>, Fau
     }
 }
 
-fn binary(bytes: &Bytes) -> AttributeValue {
+pub(crate) fn binary(bytes: &[u8]) -> AttributeValue {
     AttributeValue::B(Blob::new(bytes.to_vec()))
 }
 

@@ -1,11 +1,13 @@
 //! The store that relays work on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use outbox::quarantine::{Move, Moved, Parking, Quarantine};
 use outbox::store::{
     AcquireRequest, Acquired, Backlog, BacklogMetrics, Claimed, FetchRequest, Fetched, LeaseOwnership,
     LeaseRenewal, NamedClaims,
@@ -76,6 +78,10 @@ impl OutboxStore for DynamoDbStore {
         Some(self)
     }
 
+    fn quarantine(&self) -> Option<&dyn Quarantine<Sequence>> {
+        Some(self)
+    }
+
     fn deletes_individually(&self) -> bool {
         true
     }
@@ -88,6 +94,36 @@ impl BacklogMetrics for DynamoDbStore {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Backlog, StoreError>> {
         Box::pin(self.sample_backlog(buckets, limit))
+    }
+}
+
+impl Quarantine<Sequence> for DynamoDbStore {
+    fn parked<'a>(
+        &'a self,
+        bucket: Bucket,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<BTreeMap<Bytes, Parking>, StoreError>> {
+        Box::pin(self.parked_keys(bucket, self.until(limit)))
+    }
+
+    fn park<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        lease: Lease,
+        times: LeaseTimes,
+        moves: &'a [Move<Sequence>],
+        limit: Duration,
+    ) -> BoxFuture<'a, Moved<Sequence>> {
+        Box::pin(self.park_messages(relay, lease, times, moves, self.until(limit)))
+    }
+
+    fn count_attempts<'a>(
+        &'a self,
+        bucket: Bucket,
+        rows: &'a [Sequence],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.count_attempts_at(bucket, rows, self.until(limit)))
     }
 }
 

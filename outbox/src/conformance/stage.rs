@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::model::Model;
 use super::report::{Ran, Violation};
 use super::{BUCKET_COUNT, Harness};
+use crate::quarantine::Quarantine;
 use crate::store::{BacklogMetrics, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims};
 use crate::{Bucket, Chain, Chance, LeaseTimes, Message, MessageId, OutboxStore, RelayId, StoreError, Ticks};
 
@@ -56,6 +57,7 @@ pub(super) enum Needs {
     Ownership,
     NamedClaims,
     Backlog,
+    Quarantine,
     IndividualDeletes,
 }
 
@@ -76,6 +78,7 @@ impl<'h, H: Harness> Stage<'h, H> {
             Needs::Ownership => self.store.ownership().is_none().then_some("lease ownership"),
             Needs::NamedClaims => self.store.named_claims().is_none().then_some("named claims"),
             Needs::Backlog => self.store.backlog().is_none().then_some("backlog metrics"),
+            Needs::Quarantine => self.store.quarantine().is_none().then_some("quarantine"),
             Needs::IndividualDeletes => (!self.store.deletes_individually()).then_some("individual deletes"),
         })?;
         Some(Ran::Skipped { lacks })
@@ -126,6 +129,10 @@ impl<'h, H: Harness> Stage<'h, H> {
 
     pub(super) fn backlog(&self) -> Result<&dyn BacklogMetrics, Violation> {
         self.capable("backlog metrics", self.store.backlog())
+    }
+
+    pub(super) fn quarantine(&self) -> Result<&dyn Quarantine<Row<H>>, Violation> {
+        self.capable("a quarantine", self.store.quarantine())
     }
 
     pub(super) fn chance(&self, below: u64) -> u64 {

@@ -217,10 +217,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             state.ready.remove(&bucket);
             state.busy.insert(bucket);
             state.served.insert(bucket, now);
-            let mut memory = state.memory.remove(&bucket).unwrap_or_else(|| Memory::new(&self.store));
+            let mut memory = state
+                .memory
+                .remove(&bucket)
+                .unwrap_or_else(|| self.memory(true, state.parked.contains(&bucket)));
             let waiting_since = state.waiting_since.get(&bucket);
             if waiting_since.is_some_and(|since| now.since(*since) >= WAITING_RETRY) {
-                memory.forget_waiting(&self.store);
+                memory.forget_waiting();
                 state.waiting_since.remove(&bucket);
             }
             let budget = budget.clone();
@@ -313,6 +316,8 @@ struct State<S: OutboxStore> {
     excess: BTreeSet<Bucket>,
     /// Buckets that are said to have work.
     ready: BTreeSet<Bucket>,
+    /// Buckets with parked keys, as of the last round.
+    parked: BTreeSet<Bucket>,
     memory: BTreeMap<Bucket, Memory<S>>,
     waiting_since: BTreeMap<Bucket, Monotonic>,
     not_before: BTreeMap<Bucket, Monotonic>,
@@ -336,6 +341,7 @@ impl<S: OutboxStore> State<S> {
             busy: BTreeSet::new(),
             excess: BTreeSet::new(),
             ready: BTreeSet::new(),
+            parked: BTreeSet::new(),
             memory: BTreeMap::new(),
             waiting_since: BTreeMap::new(),
             not_before: BTreeMap::new(),
@@ -356,6 +362,7 @@ impl<S: OutboxStore> State<S> {
         self.report.refused_writes += acquired.refused_writes;
         self.report.clock_behind |= acquired.clock_behind;
         self.standby_rank = acquired.standby_rank;
+        self.parked = acquired.parked;
         let before: BTreeSet<Bucket> = self.held.keys().copied().collect();
         self.held.retain(|bucket, _| busy.contains(bucket));
         for lease in acquired.leases {

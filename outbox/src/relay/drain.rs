@@ -9,7 +9,7 @@ use super::engine::Relay;
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError};
 use super::settle::{Failed, Next, settle};
-use super::waiting::{Until, Waiting};
+use super::waiting::{Rules, Until, Waiting};
 use crate::lease_age::{Belief, Moment};
 use crate::publisher::{Outcome, PublishErrorKind, Publisher};
 use crate::store::{FetchRequest, OutboxStore, Stored};
@@ -51,19 +51,18 @@ impl<S: OutboxStore> Turn<S> {
 /// What one turn of a bucket tells the next, for as long as the lease is held without a break: somebody who has lost it
 /// knows nothing of the bucket any more.
 pub(super) struct Memory<S: OutboxStore> {
-    waiting: Waiting<S>,
+    pub(super) waiting: Waiting<S>,
+    /// Whether keys of the bucket are parked that are not known yet.
+    pub(super) has_parked: bool,
     removed_up_to: Option<S::Row>,
     /// Acknowledged, and still to be deleted. Never sent again: the delete is tried again, not the publish.
     undeleted: Vec<S::Row>,
 }
 
 impl<S: OutboxStore> Memory<S> {
-    pub(super) fn new(store: &S) -> Self {
-        Self {
-            waiting: Waiting::new(store.deletes_individually()),
-            removed_up_to: None,
-            undeleted: Vec::new(),
-        }
+    /// `has_parked`: whether the bucket is said to have parked keys. Which they are is read before anything is published.
+    pub(super) fn new(rules: Rules, has_parked: bool) -> Self {
+        Self { waiting: Waiting::new(rules), has_parked, removed_up_to: None, undeleted: Vec::new() }
     }
 
     /// Whether a bucket that ended with waiting messages has one now that does not wait.
@@ -86,8 +85,8 @@ impl<S: OutboxStore> Memory<S> {
     }
 
     /// Lets what waits be tried again.
-    pub(super) fn forget_waiting(&mut self, store: &S) {
-        self.waiting = Waiting::new(store.deletes_individually());
+    pub(super) fn forget_waiting(&mut self) {
+        self.waiting.forget();
     }
 }
 
@@ -111,47 +110,59 @@ pub(super) async fn drain<S: OutboxStore, P: Publisher>(
         memory,
         outlasted: None,
         is_behind: true,
+        not_set_aside: None,
         report: BucketReport::default(),
     };
     drain.run(turn_ends).await
 }
 
-struct Drain<'a, S: OutboxStore, P> {
-    store: &'a S,
-    publisher: &'a P,
-    options: &'a RelayOptions,
-    clock: &'a dyn Clock,
-    id: &'a RelayId,
-    budget: &'a Budget,
+pub(super) struct Drain<'a, S: OutboxStore, P> {
+    pub(super) store: &'a S,
+    pub(super) publisher: &'a P,
+    pub(super) options: &'a RelayOptions,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) id: &'a RelayId,
+    pub(super) budget: &'a Budget,
     /// `None` once it is lost; nothing is published, deleted or released from then on.
-    held: Option<Held>,
-    memory: Memory<S>,
+    pub(super) held: Option<Held>,
+    pub(super) memory: Memory<S>,
     /// How long a publish took that was bound to end sooner.
-    outlasted: Option<Duration>,
+    pub(super) outlasted: Option<Duration>,
     /// Whether the last fetch said that there is more, or there was none yet.
-    is_behind: bool,
-    report: BucketReport,
+    pub(super) is_behind: bool,
+    /// What moving messages to the quarantine failed with: the turn ends in it once the others were served.
+    pub(super) not_set_aside: Option<StoreError>,
+    pub(super) report: BucketReport,
 }
 
 /// Why a turn ends, with what there is to say about it.
-type End = (BucketEnd, Option<RunError>);
+pub(super) type End = (BucketEnd, Option<RunError>);
 
 impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     async fn run(mut self, turn_ends: Option<Monotonic>) -> Turn<S> {
         self.memory.waiting.begin_turn();
-        let (end, error) = loop {
-            if turn_ends.is_some_and(|end| self.clock.monotonic() >= end) {
-                break (BucketEnd::TurnOver, None);
-            }
-            match self.batch().await {
-                Ok(()) => {}
-                Err(end) => break end,
-            }
+        let (mut end, mut error) = match self.learn_parked().await {
+            Ok(()) => self.batches(turn_ends).await,
+            Err(end) => end,
         };
+        if let (BucketEnd::Empty | BucketEnd::Waiting, Some(failure)) = (end, self.not_set_aside.take()) {
+            (end, error) = store_failed(failure);
+        }
         self.report.end = end;
         self.report.error = error;
         let Self { held, memory, is_behind, report, .. } = self;
         Turn { held, memory, is_behind, had_turn: true, report }
+    }
+
+    async fn batches(&mut self, turn_ends: Option<Monotonic>) -> End {
+        loop {
+            if turn_ends.is_some_and(|end| self.clock.monotonic() >= end) {
+                return (BucketEnd::TurnOver, None);
+            }
+            if let Err(end) = self.batch().await {
+                return end;
+            }
+        }
     }
 
     /// One batch, from fetch to delete.
@@ -177,20 +188,23 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         self.is_behind = selected.more;
         for malformed in selected.malformed {
             self.report.malformed += 1;
-            tracing::error!(%bucket, reason = malformed.reason, "a message can never be published: its key waits");
+            let what_now = self.what_becomes_of_poison();
+            tracing::error!(%bucket, reason = malformed.reason, "a message can never be published: {what_now}");
         }
         if selected.hidden {
             let waiting = self.memory.waiting.skipped();
             tracing::warn!(%bucket, waiting, "so many messages wait that those behind them are not reached");
         }
+        let moved = self.set_aside(&selected.moves).await?.len();
+        let waits = self.memory.waiting.skipped() > 0 || moved < selected.moves.len();
         if selected.batch.is_empty() {
             // Reading on is worth it only if it leads past more waiting messages than the last time.
             let further = selected.more && self.memory.waiting.skipped() > skipped;
-            return match (fault, self.memory.waiting.skipped()) {
+            return match (fault, waits) {
                 (Some(fault), _) => Err(store_failed(fault)),
-                (None, 0) => Err((BucketEnd::Empty, None)),
-                (None, _) if further => Ok(()),
-                (None, _) => Err((BucketEnd::Waiting, None)),
+                (None, _) if further || moved > 0 => Ok(()),
+                (None, false) => Err((BucketEnd::Empty, None)),
+                (None, true) => Err((BucketEnd::Waiting, None)),
             };
         }
         // The fetch may have been slow: a publish never starts under a lease that is due for renewal.
@@ -208,7 +222,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         if let Some(fault) = fault {
             return Err(store_failed(fault));
         }
-        let all_deleted = self.report.failed == 0 && self.memory.waiting.skipped() == 0;
+        let all_deleted = self.report.failed == 0 && !waits;
         if all_deleted && !selected.more && selected.batch.len() <= QUIET_BATCH {
             return Err((BucketEnd::Empty, None));
         }
@@ -216,7 +230,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     }
 
     /// The lease, renewed first if it is due.
-    async fn fresh_lease(&mut self) -> Result<Held, End> {
+    pub(super) async fn fresh_lease(&mut self) -> Result<Held, End> {
         let lost = (BucketEnd::LeaseLost, None);
         let Some(held) = self.held else { return Err(lost) };
         if self.store.renewal().is_none() {
@@ -248,7 +262,7 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     }
 
     /// Extends the lease. `None`: it is lost.
-    async fn renew(&self, held: Held) -> Result<Option<Held>, StoreError> {
+    pub(super) async fn renew(&self, held: Held) -> Result<Option<Held>, StoreError> {
         let Some(renewal) = self.store.renewal() else {
             let message = "the store cannot renew a lease";
             return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
@@ -341,6 +355,12 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             self.memory.waiting.hold(&batch[failed.index], until);
             self.tell_of(failed, &batch[failed.index]);
         }
+        for index in &settled.delete {
+            if let Some(key) = keys[*index].key() {
+                self.memory.waiting.has_gone(key);
+            }
+        }
+        self.act_on_refused(batch, &settled.failed).await?;
         match settled.next {
             Next::GoOn => Ok(()),
             Next::RetryLater => Err((BucketEnd::RetryLater, first.map(RunError::Publish))),
@@ -350,6 +370,10 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
                 Err((BucketEnd::Misconfigured, error))
             }
         }
+    }
+
+    fn what_becomes_of_poison(&self) -> &'static str {
+        if self.memory.waiting.rules().quarantines { "it is to be set aside" } else { "its key waits" }
     }
 
     /// Logs a message that was not published: loudly the one that somebody has to act on, and no other.
@@ -362,7 +386,11 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
                 tracing::debug!(bucket, %id, topic, %error, "a message waits behind another")
             }
             PublishErrorKind::Rejected => {
-                tracing::error!(bucket, %id, topic, %error, "a message can never be published: its key waits");
+                let (attempts, what_now) = (stored.attempts.saturating_add(1), self.what_becomes_of_poison());
+                tracing::error!(
+                    bucket, %id, topic, attempts, %error,
+                    "a message can never be published: {what_now}"
+                );
             }
             PublishErrorKind::TopicUnavailable => {
                 tracing::warn!(bucket, %id, topic, %error, "a message's topic is not available: its key waits");
@@ -417,12 +445,12 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     }
 }
 
-fn store_failed(error: StoreError) -> End {
+pub(super) fn store_failed(error: StoreError) -> End {
     let end = if error.is_misconfiguration() { BucketEnd::Misconfigured } else { BucketEnd::RetryLater };
     (end, Some(RunError::Store(error)))
 }
 
-fn count(number: usize) -> u64 {
+pub(super) fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 

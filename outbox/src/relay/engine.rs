@@ -12,13 +12,15 @@ use super::budget::Budget;
 use super::drain::{Memory, Turn, drain, within};
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError, RunReport};
+use super::waiting::Rules;
 use super::workers::{NoWorkers, Started, Workers};
 use crate::concurrently::concurrently;
 use crate::lease_age::Moment;
 use crate::publisher::Publisher;
 use crate::store::{AcquireRequest, Acquired, OutboxStore};
 use crate::{
-    Bucket, Chain, Chance, Clock, Lease, Monotonic, RelayId, RelayOptions, StoreError, StoreErrorKind, Ticks,
+    Bucket, Chain, Chance, Clock, Lease, Monotonic, PoisonPolicy, RelayId, RelayOptions, StoreError,
+    StoreErrorKind, Ticks,
 };
 
 /// How many buckets are worked on at once: what bounds the memory of a run, with the size of a batch.
@@ -88,7 +90,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     ///
     /// # Errors
     /// Refuses a store that cannot renew leases where nothing bounds a publish, or where the bound and a renewal
-    /// interval do not fit into a lease.
+    /// interval do not fit into a lease; and one without a quarantine where the policy asks for it.
     pub fn new(
         store: S,
         publisher: P,
@@ -110,6 +112,12 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 );
                 return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
             }
+        }
+        let can_quarantine = store.quarantine().is_some() && store.deletes_individually();
+        if options.poison_policy == PoisonPolicy::Quarantine && !can_quarantine {
+            let message =
+                "the store has no quarantine: poison_policy must be Block (OUTBOX_POISON_POLICY=block)";
+            return Err(StoreError::new(StoreErrorKind::Misconfigured, message));
         }
         let (workers, faulted) = (Arc::new(NoWorkers), AtomicBool::new(false));
         Ok(Self { store, publisher, options, clock, chance, workers, faulted })
@@ -134,6 +142,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// The publisher it sends with.
     pub fn publisher(&self) -> &P {
         &self.publisher
+    }
+
+    /// What a run knows of a bucket at first. `retries`: whether it tries what earlier runs were refused.
+    pub(super) fn memory(&self, retries: bool, has_parked: bool) -> Memory<S> {
+        let individually = self.store.deletes_individually();
+        let quarantines = self.options.poison_policy == PoisonPolicy::Quarantine;
+        Memory::new(Rules { individually, retries, quarantines }, has_parked)
     }
 
     /// A report to begin a run with; an error in it ends the run at once.

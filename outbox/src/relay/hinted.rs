@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::budget::Budget;
-use super::drain::Memory;
 use super::engine::{Relay, WakeUps};
 use super::held::{Held, times};
 use super::report::RunReport;
@@ -37,7 +36,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let claim = claims.claim(id, &wanted, times(asked, &self.options), limit);
             let claimed = match self.call(limit, "claim", claim).await {
                 Ok(claimed) => claimed,
-                Err(error) => Claimed { leases: Vec::new(), error: Some(error) },
+                Err(error) => Claimed { error: Some(error), ..Claimed::default() },
             };
             // A claim that failed may have been granted: freed at the end, or nobody could have the bucket until it lapses.
             let failed = claimed.error.is_some();
@@ -49,8 +48,10 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 report.held_elsewhere.extend(wanted.difference(&mine));
             }
 
+            // What the broker refused before is a sweep's to try again: once is often enough.
+            let memory = |bucket| self.memory(false, claimed.parked.contains(&bucket));
             let work =
-                claimed.leases.into_iter().map(|lease| (Held { lease, asked }, Memory::new(&self.store)));
+                claimed.leases.iter().map(|lease| (Held { lease: *lease, asked }, memory(lease.bucket)));
             let ended = self.drain_and_release(id, work.collect(), budget, None, &mut report).await;
             // A release that was not answered has its reply lost, or was never heard of: the lease would hold up everybody
             // else until it lapses.

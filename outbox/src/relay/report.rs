@@ -38,6 +38,8 @@ pub struct BucketReport {
     pub failed: u64,
     /// Messages that can never be published, as they are: their keys wait.
     pub malformed: u64,
+    /// Messages that were set aside, to be redriven by somebody.
+    pub quarantined: u64,
     /// How the bucket's run ended.
     pub end: BucketEnd,
     /// Why, if it was not for want of messages.
@@ -123,6 +125,11 @@ impl RunReport {
         self.buckets.values().map(|report| report.deleted).sum()
     }
 
+    /// Messages set aside in all buckets.
+    pub fn quarantined(&self) -> u64 {
+        self.buckets.values().map(|report| report.quarantined).sum()
+    }
+
     /// Notes a failure outside any one bucket. The first ones are kept; a long run must not collect them without end.
     pub(super) fn note(&mut self, error: RunError) {
         const KEPT: usize = 32;
@@ -138,6 +145,7 @@ impl RunReport {
         total.deleted += turn.deleted;
         total.failed += turn.failed;
         total.malformed += turn.malformed;
+        total.quarantined += turn.quarantined;
         total.end = turn.end;
         if turn.error.is_some() {
             total.error = turn.error;

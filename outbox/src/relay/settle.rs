@@ -25,6 +25,8 @@ pub(super) struct Failed {
     pub(super) error: PublishError,
     /// Whether it only shares the fate of one of its key ahead of it.
     pub(super) is_behind: bool,
+    /// Whether the broker has acknowledged something of its key that is behind it.
+    pub(super) is_overtaken: bool,
 }
 
 /// How the run of a bucket goes on after a batch.
@@ -45,11 +47,9 @@ pub(super) enum Next {
 pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome], individually: bool) -> Settled {
     let mut settled = Settled::default();
     let mut stuck: HashSet<&[u8]> = HashSet::new();
+    let mut overtaken: HashSet<&[u8]> = HashSet::new();
     for (index, key) in keys.iter().enumerate() {
-        let key = match key {
-            OrderKey::Key(key) => Some(key.as_ref()),
-            OrderKey::None | OrderKey::Unreadable => None,
-        };
+        let key = key.key().map(AsRef::as_ref);
         let is_behind = key.is_some_and(|key| stuck.contains(key));
         let error = match outcomes.get(index) {
             Some(Outcome::Acknowledged) => {
@@ -58,6 +58,7 @@ pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome], individually: 
                 if !is_behind && (individually || settled.failed.is_empty()) {
                     settled.delete.push(index);
                 }
+                overtaken.extend(key.filter(|_| is_behind));
                 continue;
             }
             Some(Outcome::Failed(error)) => error.clone(),
@@ -67,7 +68,11 @@ pub(super) fn settle(keys: &[OrderKey<'_>], outcomes: &[Outcome], individually: 
             ),
         };
         stuck.extend(key);
-        settled.failed.push(Failed { index, error, is_behind });
+        settled.failed.push(Failed { index, error, is_behind, is_overtaken: false });
+    }
+    for failed in &mut settled.failed {
+        let key = keys[failed.index].key();
+        failed.is_overtaken = !failed.is_behind && key.is_some_and(|key| overtaken.contains(key.as_ref()));
     }
     settled.next = next(&settled);
     settled
@@ -112,6 +117,7 @@ mod tests {
         let settled = settle(&keys, &outcomes, true);
         assert_eq!(settled.delete, [1, 3, 4]);
         assert_eq!(settled.failed.len(), 1);
+        assert!(settled.failed[0].is_overtaken);
         assert_eq!(settled.acknowledged, 4);
         assert_eq!(settled.next, Next::GoOn);
     }

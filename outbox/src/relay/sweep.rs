@@ -93,7 +93,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             if acquired_now {
                 self.sweep_acquire(id, sweep, &pending, budget, report).await?;
             }
-            let work = sweep.begin_turns(&pending, &self.store);
+            let work = sweep.begin_turns(&pending, self);
             report.held_elsewhere = pending.iter().filter(|b| !sweep.held.contains_key(b)).copied().collect();
             if work.is_empty() {
                 if self.free_idle(id, sweep, budget, report).await {
@@ -195,6 +195,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         self.note_lease_error(report, "acquisition", acquired.error);
         sweep.available = acquired.available;
         sweep.surplus = acquired.surplus;
+        sweep.parked = acquired.parked;
         sweep.place = acquired.place;
         sweep.freed.clear();
         sweep.held = acquired.leases.into_iter().map(|lease| (lease.bucket, Held { lease, asked })).collect();
@@ -220,6 +221,8 @@ struct Sweep<S: OutboxStore> {
     available: BTreeSet<Bucket>,
     /// Buckets that others were to hand back, as of the last acquisition.
     surplus: BTreeSet<Bucket>,
+    /// Buckets with parked keys, as of the last acquisition.
+    parked: BTreeSet<Bucket>,
     /// Buckets that this sweep has freed since the last acquisition.
     freed: BTreeSet<Bucket>,
     waits_since: Option<Moment>,
@@ -249,6 +252,7 @@ impl<S: OutboxStore> Sweep<S> {
             wake_ups: WakeUps::default(),
             available: BTreeSet::new(),
             surplus: BTreeSet::new(),
+            parked: BTreeSet::new(),
             freed: BTreeSet::new(),
             waits_since: None,
             last_acquired: None,
@@ -292,13 +296,18 @@ impl<S: OutboxStore> Sweep<S> {
     }
 
     /// The buckets that have their turn next, those that have waited longest for it first.
-    fn begin_turns(&mut self, pending: &BTreeSet<Bucket>, store: &S) -> Vec<(Held, Memory<S>)> {
+    fn begin_turns<P: Publisher>(
+        &mut self,
+        pending: &BTreeSet<Bucket>,
+        relay: &Relay<S, P>,
+    ) -> Vec<(Held, Memory<S>)> {
         self.round += 1;
         let mut buckets: Vec<Bucket> =
             pending.iter().filter(|bucket| self.held.contains_key(bucket)).copied().collect();
         buckets.sort_by_key(|bucket| self.served.get(bucket).copied());
         let begin = |bucket: Bucket| {
-            let memory = self.memory.remove(&bucket).unwrap_or_else(|| Memory::new(store));
+            let has_parked = self.parked.contains(&bucket);
+            let memory = self.memory.remove(&bucket).unwrap_or_else(|| relay.memory(true, has_parked));
             Some((*self.held.get(&bucket)?, memory))
         };
         buckets.into_iter().filter_map(begin).collect()

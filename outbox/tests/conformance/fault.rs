@@ -64,6 +64,13 @@ pub(crate) enum Fault {
     SamplesZero,
     SamplesAllBuckets,
     DatesTheNewest,
+    // The quarantine.
+    MovesAndParksNoKey,
+    MovesAndHidesIt,
+    MovesAndExtendsNothing,
+    FollowsEverything,
+    MovesForAnybody,
+    CountsOnce,
     // What it is told nothing of.
     TakesSilenceForNothing,
     TakesALostClaimForRefused,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use outbox::coordination::LeaseRecord;
 use outbox::memory::MemoryStore;
+use outbox::quarantine::Quarantine;
 use outbox::store::{
     AcquireRequest, Acquired, BacklogMetrics, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal,
     NamedClaims,
@@ -242,6 +243,10 @@ impl OutboxStore for Faulty {
     }
 
     fn backlog(&self) -> Option<&dyn BacklogMetrics> {
+        Some(self)
+    }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine<i64>> {
         Some(self)
     }
 

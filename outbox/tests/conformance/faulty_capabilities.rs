@@ -1,10 +1,12 @@
 //! The capabilities of the faulty store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use outbox::coordination::{HeartbeatRecord, LeaseRecord};
+use outbox::quarantine::{Move, Moved, Parking, Quarantine, Why};
 use outbox::store::{Backlog, BacklogMetrics, Claimed, LeaseOwnership, LeaseRenewal, NamedClaims};
 use outbox::{
     Bucket, BucketCount, Lease, LeaseTimes, OutboxStore as _, RelayId, StoreError, StoreErrorKind, Ticks,
@@ -178,6 +180,7 @@ impl NamedClaims for Faulty {
             }
             let mut claimed = self.memory.named_claims().unwrap().claim(relay, buckets, times, limit).await?;
             match self.fault {
+                Fault::MovesAndHidesIt => claimed.parked.clear(),
                 Fault::ClaimsRepeatVersions => {
                     for lease in &mut claimed.leases {
                         lease.expires_at = times.expires_at();
@@ -190,6 +193,72 @@ impl NamedClaims for Faulty {
                 _ => {}
             }
             self.reply(claimed)
+        })
+    }
+}
+
+impl Quarantine<i64> for Faulty {
+    fn parked<'a>(
+        &'a self,
+        bucket: Bucket,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<BTreeMap<Bytes, Parking>, StoreError>> {
+        Box::pin(async move {
+            let parked = self.memory.quarantine().unwrap().parked(bucket, limit).await?;
+            Ok(if self.is(Fault::MovesAndParksNoKey) { BTreeMap::new() } else { parked })
+        })
+    }
+
+    fn park<'a>(
+        &'a self,
+        relay: &'a RelayId,
+        lease: Lease,
+        times: LeaseTimes,
+        moves: &'a [Move<i64>],
+        limit: Duration,
+    ) -> BoxFuture<'a, Moved<i64>> {
+        Box::pin(async move {
+            let mut moves = moves.to_vec();
+            match self.fault {
+                Fault::FollowsEverything => {
+                    for one in &mut moves {
+                        one.why = Why::Poison { reason: String::new(), was_sent: false };
+                    }
+                }
+                Fault::MovesForAnybody => self.store(lease.bucket, held(relay, lease.expires_at)),
+                _ => {}
+            }
+            let quarantine = self.memory.quarantine().unwrap();
+            let mut moved = quarantine.park(relay, lease, times, &moves, limit).await;
+            if self.is(Fault::MovesAndExtendsNothing) {
+                self.store(lease.bucket, held(relay, lease.expires_at));
+                moved.lease = Some(lease);
+            }
+            moved
+        })
+    }
+
+    fn count_attempts<'a>(
+        &'a self,
+        bucket: Bucket,
+        rows: &'a [i64],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            if self.is(Fault::CountsOnce) {
+                let request = outbox::store::FetchRequest {
+                    bucket,
+                    max_messages: usize::MAX,
+                    max_bytes: usize::MAX,
+                    removed_up_to: None,
+                    limit,
+                };
+                let fetched = self.memory.fetch(&request).await?;
+                if fetched.messages.iter().any(|stored| stored.attempts > 0) {
+                    return Ok(());
+                }
+            }
+            self.memory.quarantine().unwrap().count_attempts(bucket, rows, limit).await
         })
     }
 }

@@ -12,6 +12,7 @@ mod capabilities;
 mod continuous;
 mod hinted;
 mod leases;
+mod quarantine;
 mod retries;
 mod skew;
 mod support;

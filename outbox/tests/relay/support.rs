@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use outbox::memory::MemoryStore;
 use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
+use outbox::quarantine::Quarantine;
 use outbox::relay::{Started, Workers};
 use outbox::store::{
     AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims,
@@ -145,6 +146,10 @@ impl OutboxStore for Hooked {
 
     fn deletes_individually(&self) -> bool {
         self.memory.deletes_individually()
+    }
+
+    fn quarantine(&self) -> Option<&dyn Quarantine<i64>> {
+        self.memory.quarantine()
     }
 }
 

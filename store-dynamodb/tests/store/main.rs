@@ -12,6 +12,7 @@ mod leases;
 mod limits;
 mod messages;
 mod misconfigured;
+mod quarantine;
 mod renewing;
 mod server;
 mod support;
