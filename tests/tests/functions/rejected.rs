@@ -1,7 +1,12 @@
-//! Messages that the broker itself refuses: their key waits, other keys go on, the function succeeds and says why.
+//! Messages that the broker itself refuses: their key waits or is set aside, other keys go on, the function succeeds and
+//! says why.
 
-use outbox::Message;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox::{Bucket, Chance, Message, SystemClock};
 use outbox_local::lambda::LambdaHost;
+use outbox_store_dynamodb::{DynamoDbStore, StoreOptions};
 
 use crate::bench::{BOTH, Bench, Function, assert_no_failure, broker, ids, logged, neighbour_of};
 
@@ -74,5 +79,42 @@ async fn a_batch_of_which_nothing_can_be_published_is_no_outage() {
         assert_eq!(bench.left().await, [refused.id, behind.id].map(|id| id.to_string()));
         assert!(bench.records().await.is_empty());
         bench.assert_says_why(&host, &refused);
+    }
+}
+
+/// Set aside by one function, followed by what the other finds, sent back by somebody, and refused again.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_is_a_quarantine_what_the_broker_refuses_is_set_aside_and_its_key_follows() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let bucket = Bucket::new(4);
+    for (first, second) in [(BOTH[0], BOTH[1]), (BOTH[1], BOTH[0])] {
+        let Some(mut bench) = bench_with_a_small_topic().await else { return };
+        bench.set("OUTBOX_POISON_POLICY", "quarantine");
+        let (refused, behind) = (bench.too_large(), bench.message(KEY));
+        let other = bench.message(&neighbour_of(KEY));
+        bench.writer.enqueue(&[refused.clone(), behind.clone(), other.clone()]).await.unwrap();
+        let host = bench.succeed(first).await;
+        assert_eq!(ids(&bench.records().await), [other.id.to_string()]);
+        assert!(bench.left().await.is_empty(), "nothing is left for a sweep to look at");
+        bench.assert_says_why(&host, &refused);
+
+        let later = bench.enqueue(KEY).await;
+        bench.succeed(second).await;
+        assert!(bench.left().await.is_empty());
+        let clock = Arc::new(SystemClock::new());
+        let options = StoreOptions::new(&bench.table);
+        let store = DynamoDbStore::new(bench.client.clone(), options, clock, Chance::from_system());
+        let aside = store.quarantined(bucket, None, 10, LIMIT).await.unwrap();
+        let found: Vec<_> = aside.iter().map(|one| one.message.as_ref().unwrap().id).collect();
+        assert_eq!(found, [refused.id, behind.id, later.id]);
+        assert_eq!(aside.iter().map(|one| one.attempts).collect::<Vec<_>>(), [1, 0, 0]);
+        assert!(aside[0].reason.as_ref().unwrap().contains(&bench.topic), "{aside:?}");
+
+        let redriven = store.redrive(bucket, aside[1].sequence, LIMIT).await.unwrap();
+        assert_eq!(redriven.messages, 3);
+        bench.succeed(first).await;
+        let again = store.quarantined(bucket, None, 10, LIMIT).await.unwrap();
+        assert_eq!(again.iter().map(|one| one.attempts).collect::<Vec<_>>(), [2, 0, 0]);
+        assert_eq!(bench.records().await.len(), 1, "what is behind it was not sent");
     }
 }
