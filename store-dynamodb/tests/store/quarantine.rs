@@ -169,6 +169,38 @@ async fn a_claim_that_read_the_leases_before_a_move_is_refused() {
     assert!(claimed.leases.is_empty(), "{claimed:?}");
 }
 
+/// Whoever redrives a key would not look again for what is set aside after it began.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_follows_a_key_whose_redrive_begins_meanwhile() {
+    let bench = Bench::new().await;
+    bench.enqueue("21").await;
+    bench.enqueue("21").await;
+    let lease = claim(&bench.store, "me", 0).await.leases[0];
+    let lease = park(&bench.store, "me", lease, &[poison(1)]).await.lease.unwrap();
+    let client = bench.client.clone();
+    // After the reads of the message and of the marker, and before the move.
+    let hook = Hook::before(3, move || {
+        let client = client.clone();
+        let began = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let marker = client.query().table_name("outbox");
+                let marker = marker
+                    .key_condition_expression("PK = :pk AND begins_with(SK, :key)")
+                    .expression_attribute_values(":pk", AttributeValue::S(QUARANTINE.to_owned()))
+                    .expression_attribute_values(":key", AttributeValue::S("KEY#".to_owned()));
+                let mut marker = marker.send().await.unwrap().items.unwrap().remove(0);
+                marker.insert("RedriveStartedAtUtc".to_owned(), AttributeValue::N("1".to_owned()));
+                client.put_item().table_name("outbox").set_item(Some(marker)).send().await.unwrap();
+            });
+        });
+        began.join().unwrap();
+    });
+    let moved = park(&bench.hooked(hook), "me", lease, &[follows(2)]).await;
+    assert!(moved.rows.is_empty() && moved.error.is_some(), "{moved:?}");
+    assert_eq!(sequences_in(&bench, MESSAGES).await, [sort(2)]);
+}
+
 #[tokio::test]
 async fn attempts_are_counted_on_what_is_there_and_on_nothing_else() {
     let bench = Bench::new().await;
