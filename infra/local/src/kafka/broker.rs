@@ -1,17 +1,21 @@
 //! The broker that was taken, whichever it is.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
 use tokio::sync::Mutex;
 
+use super::acl::{self, Entry, Operation, Permission, Resource};
 use super::client::{self, Probe};
 use super::error::{BrokerError, ClientError};
 use super::jars::kafka_version;
 use super::mock::Mock;
 use super::options::{BrokerOptions, Require};
+use super::secured::{Secured, check_users};
+use super::security::{SUPER_USER, Security};
 use super::server::{Server, find_parts};
 use crate::link::Link;
 
@@ -60,6 +64,7 @@ impl fmt::Display for Kind {
 pub struct Broker {
     kind: Kind,
     address: String,
+    secured: Option<(String, Secured)>,
     link: Option<(String, Arc<Link>)>,
     inner: Inner,
 }
@@ -79,11 +84,13 @@ impl Broker {
     ///
     /// Dropping the future ends what was started so far.
     pub async fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
+        check_users(&options)?;
         if let Some(servers) = &options.bootstrap_servers {
             let kind = Kind::External { servers: servers.clone() };
-            refuse_link(&options, &kind)?;
+            refuse_what_is_ours_alone(&options, &kind)?;
             await_external(servers, options.external_bound).await?;
-            return Ok(Self { kind, address: servers.clone(), link: None, inner: Inner::External });
+            let address = servers.clone();
+            return Ok(Self { kind, address, secured: None, link: None, inner: Inner::External });
         }
         match (find_parts(&options).await, options.require) {
             (Ok((java, jars)), _) => {
@@ -92,6 +99,7 @@ impl Broker {
                 Ok(Self {
                     kind,
                     address: server.address().to_owned(),
+                    secured: server.secure_address().map(str::to_owned).zip(server.secured().cloned()),
                     link: server.link().map(|link| (link.address().to_string(), Arc::clone(link))),
                     inner: Inner::Started(Mutex::new(server)),
                 })
@@ -99,19 +107,43 @@ impl Broker {
             (Err(why), Require::Real) => Err(BrokerError::NotReal(why)),
             (Err(why), Require::Any) => {
                 let kind = Kind::Mock { why: why.to_string() };
-                refuse_link(&options, &kind)?;
+                refuse_what_is_ours_alone(&options, &kind)?;
                 let mock = Mock::start().await?;
-                Ok(Self { kind, address: mock.address().to_owned(), link: None, inner: Inner::Mock(mock) })
+                let address = mock.address().to_owned();
+                Ok(Self { kind, address, secured: None, link: None, inner: Inner::Mock(mock) })
             }
         }
     }
 
     /// What clients put into `bootstrap.servers`. The same before and after a restart, and never through the link.
+    ///
+    /// Plaintext, whatever [`BrokerOptions::security`] says: the administrator's way in, who may do everything.
     pub fn bootstrap_servers(&self) -> &str {
         &self.address
     }
 
-    /// What clients behind the link put into `bootstrap.servers`; `None` without [`BrokerOptions::behind_link`].
+    /// What clients that speak [`BrokerOptions::security`] put into `bootstrap.servers`; `None` where that is plaintext.
+    /// The same before and after a restart, and never through the link.
+    pub fn secure_servers(&self) -> Option<&str> {
+        self.secured.as_ref().map(|(address, _)| address.as_str())
+    }
+
+    /// The CA that vouches for the broker, in PEM, for `ssl.ca.location`; `None` where it speaks plaintext. It is made
+    /// for this broker, which removes the file when it is dropped.
+    pub fn ca_file(&self) -> Option<&Path> {
+        self.secured.as_ref().map(|(_, secured)| secured.ca_file.as_path())
+    }
+
+    /// A user who may do everything, and the password of all users; `None` without [`Security::Scram`].
+    ///
+    /// With [`Security::OauthBearer`], [`unsecured_token`](super::unsecured_token) makes what a client shows instead.
+    pub fn credentials(&self) -> Option<(&str, &str)> {
+        let (_, secured) = self.secured.as_ref()?;
+        Some((SUPER_USER, secured.password.as_ref()?.reveal()))
+    }
+
+    /// What clients behind the link put into `bootstrap.servers`; `None` without [`BrokerOptions::behind_link`]. They
+    /// speak [`BrokerOptions::security`].
     ///
     /// All their traffic goes through [`link`](Self::link), since that is the address the broker gives them. The same
     /// before and after a restart. While the broker is stopped, the link accepts connections and resets them.
@@ -155,6 +187,45 @@ impl Broker {
         }
     }
 
+    /// Lets a principal do something from now on: a user, or the subject of a token. Without an entry it may do nothing.
+    ///
+    /// [`SUPER_USER`], and everybody who comes by [`bootstrap_servers`](Self::bootstrap_servers), may do everything,
+    /// whatever the entries say. Where a broker does not know its clients this is an error.
+    pub async fn allow(
+        &self,
+        principal: &str,
+        operation: Operation,
+        resource: Resource<'_>,
+    ) -> Result<(), ClientError> {
+        let permission = Permission::Allow;
+        acl::add(self.lists()?, Entry { principal, permission, operation, resource }).await
+    }
+
+    /// Keeps a principal from doing something from now on, whatever else it is [allowed](Self::allow).
+    pub async fn deny(
+        &self,
+        principal: &str,
+        operation: Operation,
+        resource: Resource<'_>,
+    ) -> Result<(), ClientError> {
+        let permission = Permission::Deny;
+        acl::add(self.lists()?, Entry { principal, permission, operation, resource }).await
+    }
+
+    /// Takes back everything that a principal was allowed or denied.
+    pub async fn forget(&self, principal: &str) -> Result<(), ClientError> {
+        acl::remove_all(self.lists()?, principal).await
+    }
+
+    /// Where to change who may do what.
+    fn lists(&self) -> Result<&str, ClientError> {
+        let security = self.secured.as_ref().map_or(Security::Plaintext, |(_, secured)| secured.security);
+        match security.knows_principals() {
+            true => Ok(&self.address),
+            false => Err(ClientError::NoPrincipals { security, kind: self.kind.to_string() }),
+        }
+    }
+
     /// Stops the broker in good order; its port and data are kept for [`restart`](Self::restart).
     pub async fn stop(&self) -> Result<(), BrokerError> {
         self.server()?.lock().await.stop().await
@@ -183,11 +254,15 @@ impl Broker {
     }
 }
 
-fn refuse_link(options: &BrokerOptions, kind: &Kind) -> Result<(), BrokerError> {
-    match options.behind_link {
-        true => Err(BrokerError::NoLink { kind: kind.to_string() }),
-        false => Ok(()),
+fn refuse_what_is_ours_alone(options: &BrokerOptions, kind: &Kind) -> Result<(), BrokerError> {
+    let kind = kind.to_string();
+    if options.security != Security::Plaintext {
+        return Err(BrokerError::NoSecurity { security: options.security, kind });
     }
+    if options.behind_link {
+        return Err(BrokerError::NoLink { kind });
+    }
+    Ok(())
 }
 
 async fn await_external(servers: &str, bound: Duration) -> Result<(), BrokerError> {
@@ -213,9 +288,23 @@ mod tests {
     #[test]
     fn only_a_broker_of_our_own_can_be_behind_a_link() {
         let kind = Kind::Mock { why: "there is no Java".to_owned() };
-        refuse_link(&BrokerOptions::default(), &kind).unwrap();
+        refuse_what_is_ours_alone(&BrokerOptions::default(), &kind).unwrap();
         let options = BrokerOptions { behind_link: true, ..BrokerOptions::default() };
-        let error = refuse_link(&options, &kind).unwrap_err().to_string();
+        let error = refuse_what_is_ours_alone(&options, &kind).unwrap_err();
+        assert!(matches!(error, BrokerError::NoLink { .. }), "{error:?}");
+        let error = error.to_string();
         assert!(error.contains("mock") && error.contains("there is no Java"), "{error}");
+    }
+
+    #[test]
+    fn only_a_broker_of_our_own_can_be_secured() {
+        let kind = Kind::Mock { why: "there is no Java".to_owned() };
+        for security in [Security::Tls, Security::Scram, Security::OauthBearer] {
+            let options = BrokerOptions { security, ..BrokerOptions::default() };
+            let error = refuse_what_is_ours_alone(&options, &kind).unwrap_err();
+            assert!(matches!(error, BrokerError::NoSecurity { .. }), "{error:?}");
+            let error = error.to_string();
+            assert!(error.contains(&security.to_string()) && error.contains("there is no Java"), "{error}");
+        }
     }
 }

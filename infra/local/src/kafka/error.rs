@@ -8,6 +8,8 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
 use thiserror::Error;
 
+use super::security::Security;
+
 /// Why no real broker could be started here. Not an error by itself: the mock takes over, and says why.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -118,6 +120,31 @@ pub enum BrokerError {
         /// Which broker it is.
         kind: String,
     },
+    /// Security was asked of a broker whose settings are not ours.
+    #[error("this broker cannot be made to speak {security}, only a real one that is started here: {kind}")]
+    NoSecurity {
+        /// What was asked for.
+        security: Security,
+        /// Which broker it is.
+        kind: String,
+    },
+    /// Users were asked of a broker that has none.
+    #[error("a broker that speaks {security} has no users; only one that speaks {} has", Security::Scram)]
+    NoUsers {
+        /// What it was to speak.
+        security: Security,
+    },
+    /// A user's name has a character that Kafka's tool takes for its own.
+    #[error(
+        "a user of the Kafka broker cannot be called {user:?}; allowed are ASCII letters, digits, - and _"
+    )]
+    UserName {
+        /// The name.
+        user: String,
+    },
+    /// The broker's certificates.
+    #[error("certificates for the Kafka broker could not be made")]
+    Certificates(#[source] rcgen::Error),
     /// A client of the broker.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -184,6 +211,41 @@ pub enum ClientError {
     NoTopicSettings {
         /// The topic.
         topic: String,
+    },
+    /// Access control lists were asked of a broker that does not know its clients, or is not ours.
+    #[error("there is nobody to allow or deny anything: this broker speaks {security} ({kind})")]
+    NoPrincipals {
+        /// What it speaks.
+        security: Security,
+        /// Which broker it is.
+        kind: String,
+    },
+    /// A request of the administrator got no answer. It may have been carried out.
+    #[error("could not {what}: no answer from the Kafka broker at {servers}")]
+    Admin {
+        /// What was tried.
+        what: &'static str,
+        /// The broker's address.
+        servers: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A request of the administrator was refused.
+    #[error("could not {what}: the Kafka broker answered {code}, {message}")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// Kafka's error code.
+        code: i16,
+        /// What the broker says of it, or what the code is called.
+        message: String,
+    },
+    /// A change of the access control lists was accepted, and the broker does not go by it.
+    #[error("the Kafka broker did not apply its new access control lists within {} s", bound.as_secs())]
+    NotApplied {
+        /// How long it was given.
+        bound: Duration,
     },
     /// A helper thread or task is gone.
     #[error("the Kafka helper task ended early")]

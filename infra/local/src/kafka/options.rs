@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::error::RequireError;
+use super::security::Security;
 
 /// Names an external broker (or several, with commas), as for the functions.
 pub const KAFKA_BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
@@ -26,6 +27,11 @@ pub struct BrokerOptions {
     pub bootstrap_servers: Option<String>,
     /// How real the broker must be.
     pub require: Require,
+    /// What its clients speak with it. Only one started here can speak anything but plaintext.
+    pub security: Security,
+    /// The users of [`Security::Scram`] besides [`SUPER_USER`](super::SUPER_USER). They may do nothing that they are not
+    /// [allowed](super::Broker::allow), and all have the same [password](super::Broker::credentials).
+    pub users: Vec<String>,
     /// Whether the broker also listens behind a [`Link`](crate::link::Link), for clients whose network is to be
     /// broken: [`Broker::linked_servers`](super::Broker::linked_servers). Only one started here can.
     pub behind_link: bool,
@@ -42,6 +48,8 @@ impl Default for BrokerOptions {
         Self {
             bootstrap_servers: None,
             require: Require::Any,
+            security: Security::Plaintext,
+            users: Vec::new(),
             behind_link: false,
             start_bound: Duration::from_secs(60),
             external_bound: Duration::from_secs(15),

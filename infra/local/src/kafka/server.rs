@@ -16,6 +16,8 @@ use super::error::BrokerError;
 use super::jars::{self, Jars};
 use super::java;
 use super::options::BrokerOptions;
+use super::properties::{Linked, Ports, properties};
+use super::secured::Secured;
 use super::{Unavailable, client};
 use crate::guarded::{self, Guarded};
 use crate::link::Link;
@@ -55,6 +57,9 @@ pub(super) struct Server {
     java: PathBuf,
     jars: Jars,
     address: String,
+    /// Where clients speak what `secured` says.
+    secure_address: Option<String>,
+    secured: Option<Secured>,
     /// In front of a listener of its own, whose clients are told to use the link. It outlives stops and kills.
     link: Option<Arc<Link>>,
     bound: Duration,
@@ -81,12 +86,21 @@ impl Server {
             .prefix("outbox-kafka-")
             .tempdir()
             .map_err(BrokerError::io("create a directory"))?;
-        let (bound, address) = (options.start_bound, String::new());
-        let mut server = Self { java, jars, address, link: None, bound, process: None, directory };
+        let mut server = Self {
+            java,
+            jars,
+            address: String::new(),
+            secure_address: None,
+            secured: Secured::new(options, directory.path())?,
+            link: None,
+            bound: options.start_bound,
+            process: None,
+            directory,
+        };
         server.write("log4j2.properties", LOG4J)?;
         let mut attempt = 1;
         loop {
-            server.configure(options.behind_link)?;
+            server.configure(options)?;
             // The ports are not part of what is formatted: once is enough.
             if attempt == 1 {
                 server.format().await?;
@@ -103,6 +117,14 @@ impl Server {
 
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    pub(super) fn secure_address(&self) -> Option<&str> {
+        self.secure_address.as_deref()
+    }
+
+    pub(super) fn secured(&self) -> Option<&Secured> {
+        self.secured.as_ref()
     }
 
     pub(super) fn link(&self) -> Option<&Arc<Link>> {
@@ -153,16 +175,23 @@ impl Server {
         std::fs::write(self.path(name), content).map_err(BrokerError::io("write a file"))
     }
 
-    fn configure(&mut self, behind_link: bool) -> Result<(), BrokerError> {
+    fn configure(&mut self, options: &BrokerOptions) -> Result<(), BrokerError> {
         let port = || free_port().map_err(BrokerError::io("find a port"));
-        let (broker, controller) = (port()?, port()?);
-        self.address = format!("127.0.0.1:{broker}");
-        self.link = None;
-        if behind_link {
-            let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port()?)));
-            self.link = Some(Arc::new(link.map_err(BrokerError::io("start a link"))?));
+        let mut ports = Ports { plaintext: port()?, controller: port()?, secure: None, linked: None };
+        if self.secured.is_some() {
+            ports.secure = Some(port()?);
         }
-        let properties = properties(broker, controller, self.link.as_deref(), &self.path("data"));
+        self.link = None;
+        if options.behind_link {
+            let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port()?)))
+                .map_err(BrokerError::io("start a link"))?;
+            ports.linked = Some(Linked { target: link.target(), address: link.address() });
+            self.link = Some(Arc::new(link));
+        }
+        let address = |port| format!("127.0.0.1:{port}");
+        self.address = address(ports.plaintext);
+        self.secure_address = ports.secure.map(address);
+        let properties = properties(&ports, options.security, self.directory.path());
         self.write("server.properties", &properties)
     }
 
@@ -186,6 +215,9 @@ impl Server {
     async fn format(&self) -> Result<(), BrokerError> {
         let mut format = self.java("kafka.tools.StorageTool", "format.log")?;
         format.args(["format", "--cluster-id", CLUSTER_ID, "--config", "server.properties"]);
+        for user in self.secured.iter().flat_map(Secured::scram) {
+            format.args(["--add-scram", &user]);
+        }
         let mut format = Guarded::spawn(format).map_err(BrokerError::io("start java"))?;
         let tail = || tail_of(&self.path("format.log"));
         match format.wait(FORMAT_BOUND).await.map_err(BrokerError::io("wait for the formatting"))? {
@@ -213,50 +245,6 @@ impl Server {
         self.process = Some(process);
         Ok(())
     }
-}
-
-/// Among them a short session: a broker that was killed may register again only when its old session has ended.
-fn properties(broker: u16, controller: u16, link: Option<&Link>, data: &Path) -> String {
-    // A client is told the address that belongs to the listener it asks.
-    let (listener, advertised, protocol) = match link {
-        Some(link) => (
-            format!(",LINKED://{}", link.target()),
-            format!(",LINKED://{}", link.address()),
-            ",LINKED:PLAINTEXT",
-        ),
-        None => (String::new(), String::new(), ""),
-    };
-    format!(
-        "\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}{listener}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker}{advertised}
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocol}
-log.dirs={data}
-auto.create.topics.enable=true
-num.partitions=6
-default.replication.factor=1
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=1
-group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
-log.cleaner.dedupe.buffer.size=4194304
-num.network.threads=2
-num.io.threads=4
-",
-        data = data.display()
-    )
 }
 
 fn is_port_taken(log: &str) -> bool {
@@ -292,18 +280,5 @@ mod tests {
         assert_eq!(tail.lines().count(), TAIL_LINES);
         assert!(tail.starts_with("line 9980\n") && tail.ends_with("line 9999"), "{tail}");
         assert!(tail_of(&dir.path().join("none")).contains("could not be read"));
-    }
-
-    #[test]
-    fn everything_listens_on_the_loopback_address() {
-        let link = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 3))).unwrap();
-        for (link, listeners) in [(None, 3), (Some(&link), 5)] {
-            let text = properties(1, 2, link, Path::new("/data"));
-            let lines: Vec<_> = text.lines().filter(|line| line.contains("://")).collect();
-            assert_eq!(lines.len(), 2, "listeners and advertised.listeners: {text}");
-            let all: Vec<_> = lines.iter().flat_map(|line| line.split(',')).collect();
-            assert_eq!(all.len(), listeners, "{text}");
-            assert!(all.iter().all(|listener| listener.contains("://127.0.0.1:")), "{text}");
-        }
     }
 }
