@@ -86,3 +86,44 @@ pub(super) fn refused(what: &'static str, code: i16, message: Option<StrBytes>) 
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::{DescribeAclsRequest, DescribeAclsResponse};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What comes of a broker that answers so and closes the connection.
+    async fn answered(answer: &'static [u8]) -> io::Error {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let servers = listener.local_addr().unwrap().to_string();
+        let broker = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let length = stream.read_i32().await.unwrap();
+            stream.read_exact(&mut vec![0; usize::try_from(length).unwrap()]).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+        });
+        let call = Call { servers: &servers, what: "ask" };
+        let asked = call.make(ApiKey::DescribeAcls, &DescribeAclsRequest::default()).await;
+        broker.await.unwrap();
+        match asked.map(|_: DescribeAclsResponse| ()).unwrap_err() {
+            ClientError::Admin { what: "ask", source, .. } => source,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_none_is_an_error() {
+        // More than a gigabyte, announced; a negative length; cut off; nothing of the answer in it.
+        for (answer, kind) in [
+            (&[0x7f, 0, 0, 0][..], io::ErrorKind::InvalidData),
+            (&[0xff, 0, 0, 0], io::ErrorKind::InvalidData),
+            (&[0, 0, 0, 9, 1], io::ErrorKind::UnexpectedEof),
+            (&[0, 0, 0, 1, 1], io::ErrorKind::InvalidData),
+        ] {
+            let error = answered(answer).await;
+            assert_eq!(error.kind(), kind, "{answer:?}: {error}");
+        }
+    }
+}

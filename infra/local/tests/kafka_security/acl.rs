@@ -86,6 +86,15 @@ async fn what_is_forgotten_is_neither_allowed_nor_denied() {
 }
 
 #[tokio::test]
+async fn an_entry_that_makes_no_sense_is_refused_by_the_broker() {
+    let Some(broker) = broker(Security::OauthBearer).await else {
+        return;
+    };
+    let error = broker.allow("anybody", Operation::Write, Resource::Topic("")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Refused { code: 42, .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn users_have_rights_by_their_names() {
     let Some(broker) = broker(Security::Scram).await else {
         return;
