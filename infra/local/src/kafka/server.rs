@@ -27,7 +27,6 @@ use crate::ports::free_port;
 const CLUSTER_ID: &str = "b3V0Ym94LWxvY2FsLTAwMQ";
 /// Another process may take a port between our look and the broker's.
 const PORT_ATTEMPTS: usize = 3;
-const FORMAT_BOUND: Duration = Duration::from_secs(30);
 /// A stop writes snapshots and closes logs: a third of a second here.
 const STOP_BOUND: Duration = Duration::from_secs(20);
 const TAIL_LINES: usize = 20;
@@ -220,10 +219,11 @@ impl Server {
         }
         let mut format = Guarded::spawn(format).map_err(BrokerError::io("start java"))?;
         let tail = || tail_of(&self.path("format.log"));
-        match format.wait(FORMAT_BOUND).await.map_err(BrokerError::io("wait for the formatting"))? {
+        // A Java to be started, as the broker is.
+        match format.wait(self.bound).await.map_err(BrokerError::io("wait for the formatting"))? {
             Some(status) if status.success() => Ok(()),
             Some(_) => Err(BrokerError::Ended { tail: tail() }),
-            None => Err(BrokerError::NotReady { bound: FORMAT_BOUND, tail: tail() }),
+            None => Err(BrokerError::NotReady { bound: self.bound, tail: tail() }),
         }
     }
 
