@@ -71,8 +71,7 @@ async fn an_unknown_ca_is_refused_by_clients() {
         return;
     };
     let client = Client::new(broker.secure_servers().unwrap(), other.ca_file().unwrap(), &Proof::Nothing);
-    let reason = client.complaint(RDKafkaErrorCode::SSL).await;
-    assert!(reason.contains("certificate verify failed"), "{reason}");
+    client.complaint(RDKafkaErrorCode::SSL, "certificate verify failed").await;
 }
 
 #[tokio::test]
@@ -83,8 +82,7 @@ async fn a_wrong_password_and_an_unknown_user_are_refused() {
     let password = broker.credentials().unwrap().1.to_owned();
     for (user, password) in [(SUPER_USER, "wrong".to_owned()), ("nobody", password.clone())] {
         let client = client(broker, &Proof::Password { user, password });
-        let reason = client.complaint(RDKafkaErrorCode::Authentication).await;
-        assert!(reason.contains("invalid credentials"), "{reason}");
+        client.complaint(RDKafkaErrorCode::Authentication, "invalid credentials").await;
     }
     // The password is right for the users that the broker was given.
     let stranger = client(broker, &Proof::Password { user: STRANGER, password });
@@ -97,8 +95,7 @@ async fn an_expired_token_is_refused() {
         return;
     };
     let expired = Proof::Token { principal: SUPER_USER, lifetime: Duration::ZERO };
-    let reason = client(broker, &expired).complaint(RDKafkaErrorCode::Authentication).await;
-    assert!(reason.contains("invalid_token"), "{reason}");
+    client(broker, &expired).complaint(RDKafkaErrorCode::Authentication, "invalid_token").await;
 }
 
 #[tokio::test]
@@ -112,9 +109,10 @@ async fn a_connection_ends_with_its_token() {
     let (made, lifetime) = (Instant::now(), Duration::from_secs(4));
     let short = client(broker, &Proof::Token { principal: SUPER_USER, lifetime });
     short.send("short", "in time").await.unwrap();
-    let reason = short.complaint(RDKafkaErrorCode::Authentication).await;
+    // The client shows its token again after nine tenths of what is left of its time; the second time that is too soon
+    // for the broker (once a second at most), and it connects anew.
+    short.complaint(RDKafkaErrorCode::Authentication, "invalid_token").await;
     assert!(made.elapsed() >= lifetime, "{:?}", made.elapsed());
-    assert!(reason.contains("invalid_token"), "{reason}");
 }
 
 #[tokio::test]

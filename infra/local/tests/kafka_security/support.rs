@@ -151,15 +151,18 @@ impl Client {
         sent.map(drop).map_err(|(error, _)| error.rdkafka_error_code().unwrap())
     }
 
-    /// Waits until the client has complained of that, and returns what it said.
-    pub(crate) async fn complaint(&self, code: RDKafkaErrorCode) -> String {
+    /// Waits until the client has complained of that, in these words among others.
+    pub(crate) async fn complaint(&self, code: RDKafkaErrorCode, words: &str) {
         let deadline = Instant::now() + BOUND;
         loop {
             let complaints = self.complaints.0.lock().unwrap().clone();
-            if let Some((_, reason)) = complaints.iter().find(|(found, _)| *found == code) {
-                return reason.clone();
+            if complaints.iter().any(|(found, reason)| *found == code && reason.contains(words)) {
+                return;
             }
-            assert!(Instant::now() < deadline, "no {code:?} within {BOUND:?}, but {complaints:?}");
+            assert!(
+                Instant::now() < deadline,
+                "no {code:?} with {words:?} within {BOUND:?}, but {complaints:?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
