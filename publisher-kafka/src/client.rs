@@ -12,6 +12,9 @@ use rdkafka::producer::{Producer, PurgeConfig, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::Notify;
 
+use crate::blame::Step;
+use crate::ca::Roots;
+use crate::cache::{Cache, Held};
 use crate::config::{KafkaConfig, PROBE_TIMEOUT, asking};
 use crate::context::{Context, Ticket};
 use crate::error::ClientError;
@@ -74,15 +77,18 @@ pub(crate) enum SendError {
 }
 
 impl Client {
-    /// Makes a client, which begins to connect at once.
+    /// Makes a client, which begins to connect at once, with what was found in a cache if it needs credentials.
     pub(crate) fn new(
         config: &KafkaConfig,
+        roots: Option<&Roots>,
+        credentials: Option<(Arc<Cache>, Held)>,
         clock: Arc<dyn Clock>,
         in_flight: InFlight,
     ) -> Result<Self, ClientError> {
-        let settings = config.client_config();
+        let credential = credentials.as_ref().map(|(_, held)| Arc::clone(&held.credential));
+        let settings = config.client_config(roots, credential.as_deref());
         let producer = settings
-            .create_with_context(Context::new())
+            .create_with_context(Context::new(credentials))
             .map_err(|source| ClientError { servers: config.bootstrap_servers().to_owned(), source })?;
         let made = Moment::now(clock.as_ref());
         Ok(Self {
@@ -156,6 +162,12 @@ impl Client {
         self.producer().client().fatal_error()
     }
 
+    /// What it connects with, if a broker has refused that.
+    pub(crate) fn refused_credential(&self) -> Option<Held> {
+        let is_refused = self.context().step() == Some(Step::Credentials);
+        if is_refused { self.context().credential() } else { None }
+    }
+
     /// The count that each of its records is to be held in.
     pub(crate) const fn in_flight(&self) -> &InFlight {
         &self.in_flight
@@ -170,6 +182,12 @@ impl Client {
     /// What a further call may think of it.
     pub(crate) fn trust(&self) -> Trust {
         self.trust_after(&self.calls())
+    }
+
+    /// Whether a broker would take it if it had to connect again. One whose token is over would be refused, at a moment
+    /// that nobody chooses.
+    pub(crate) fn can_connect(&self) -> bool {
+        self.context().can_connect()
     }
 
     fn trust_after(&self, calls: &Calls) -> Trust {

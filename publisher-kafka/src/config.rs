@@ -5,13 +5,16 @@ use std::time::Duration;
 use outbox::settings::{SettingError, Settings, invalid};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
+use crate::auth::Auth;
+use crate::ca::{Ca, Roots};
+use crate::credentials::Credential;
 use crate::error::ClientError;
 use crate::sockets;
 
+pub use crate::auth::{AUTH, CA_FILE, CA_PEM, IAM_REGION, SCRAM_MECHANISM, SECRET_ID};
+
 /// Where the brokers are.
 pub const BOOTSTRAP_SERVERS: &str = "KAFKA_BOOTSTRAP_SERVERS";
-/// How the client proves who it is.
-pub const AUTH: &str = "KAFKA_AUTH";
 /// The header that carries the message id.
 pub const MESSAGE_ID_HEADER: &str = "OUTBOX_MESSAGE_ID_HEADER";
 /// Whether one record of a key is under way at a time.
@@ -74,12 +77,15 @@ pub struct KafkaConfig {
     bootstrap_servers: String,
     message_id_header: String,
     client_id: String,
+    auth: Auth,
+    ca: Ca,
     strict_key_order: bool,
 }
 
 impl KafkaConfig {
-    /// Reads `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_AUTH`, `OUTBOX_MESSAGE_ID_HEADER`, `OUTBOX_STRICT_KEY_ORDER`, and
-    /// `OUTBOX_NAME` for the client id that brokers show in their logs and quotas.
+    /// Reads `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_AUTH` and what belongs to it, `OUTBOX_MESSAGE_ID_HEADER`,
+    /// `OUTBOX_STRICT_KEY_ORDER`, and `OUTBOX_NAME` for the client id that brokers show in their logs and quotas. Opens no
+    /// file.
     ///
     /// # Errors
     /// Names the variable, what it holds and what is allowed.
@@ -88,9 +94,7 @@ impl KafkaConfig {
         let servers = settings.required(BOOTSTRAP_SERVERS, ADDRESSES)?;
         let bootstrap_servers =
             addresses(&servers).ok_or_else(|| invalid(BOOTSTRAP_SERVERS, &servers, ADDRESSES))?;
-        settings.read_or(AUTH, (), "this version has only: plaintext", |value| {
-            (value == "plaintext").then_some(())
-        })?;
+        let (auth, ca) = Auth::from_settings(settings)?;
         let message_id_header = settings.read_or(
             MESSAGE_ID_HEADER,
             DEFAULT_MESSAGE_ID_HEADER.to_owned(),
@@ -101,6 +105,8 @@ impl KafkaConfig {
             bootstrap_servers,
             message_id_header,
             client_id: settings.get(NAME).unwrap_or(DEFAULT_NAME).to_owned(),
+            auth,
+            ca,
             strict_key_order: settings
                 .read_or(STRICT_KEY_ORDER, false, "true or false", |value| value.parse().ok())?,
         })
@@ -122,14 +128,28 @@ impl KafkaConfig {
         self.strict_key_order
     }
 
+    /// How the publisher proves who it is.
+    pub const fn auth(&self) -> &Auth {
+        &self.auth
+    }
+
+    /// Whose brokers are trusted. Only where anything is encrypted.
+    pub(crate) const fn ca(&self) -> &Ca {
+        &self.ca
+    }
+
     /// Whether librdkafka knows every setting, as far as can be told without a client.
-    pub(crate) fn check(&self) -> Result<(), ClientError> {
-        let checked = self.client_config().create_native_config().map(drop);
+    pub(crate) fn check(&self, roots: Option<&Roots>) -> Result<(), ClientError> {
+        let checked = self.client_config(roots, None).create_native_config().map(drop);
         checked.map_err(|source| ClientError { servers: self.bootstrap_servers.clone(), source })
     }
 
-    /// The configuration of the client: what is set here is all that is ever set.
-    pub(crate) fn client_config(&self) -> ClientConfig {
+    /// The configuration of the client: what is set here is all that is ever set. It holds secrets: not to be shown.
+    pub(crate) fn client_config(
+        &self,
+        roots: Option<&Roots>,
+        credential: Option<&Credential>,
+    ) -> ClientConfig {
         let mut config = ClientConfig::new();
         let mut set = |name: &str, value: String| {
             config.set(name, value);
@@ -138,6 +158,23 @@ impl KafkaConfig {
 
         set("bootstrap.servers", self.bootstrap_servers.clone());
         set("client.id", self.client_id.clone());
+
+        set("security.protocol", security_protocol(&self.auth).to_owned());
+        match roots {
+            Some(Roots::File(path)) => set("ssl.ca.location", path.display().to_string()),
+            Some(Roots::Pem(pem)) => set("ssl.ca.pem", pem.clone()),
+            None => {}
+        }
+        match &self.auth {
+            Auth::Plaintext | Auth::Tls => {}
+            Auth::Scram { mechanism, .. } => set("sasl.mechanism", mechanism.name().to_owned()),
+            // Tokens are asked for when they are needed: see `Context`.
+            Auth::Iam { .. } => set("sasl.mechanism", "OAUTHBEARER".to_owned()),
+        }
+        if let Some(Credential::Login { username, password }) = credential {
+            set("sasl.username", username.clone());
+            set("sasl.password", password.clone());
+        }
 
         // What deleting after an acknowledgement rests on.
         set("acks", "all".to_owned());
@@ -189,6 +226,14 @@ pub(crate) fn asking(mut config: ClientConfig) -> Option<ClientConfig> {
     Some(config)
 }
 
+const fn security_protocol(auth: &Auth) -> &'static str {
+    match auth {
+        Auth::Plaintext => "plaintext",
+        Auth::Tls => "ssl",
+        Auth::Scram { .. } | Auth::Iam { .. } => "sasl_ssl",
+    }
+}
+
 /// The list without the blanks around its commas; `None` unless it is a list of host:port.
 fn addresses(list: &str) -> Option<String> {
     let addresses: Vec<&str> = list.split(',').map(str::trim).collect();
@@ -229,7 +274,8 @@ mod tests {
         let config = read(&[(BOOTSTRAP_SERVERS, " b-1.example:9092 , [::1]:9093")]).unwrap();
         assert_eq!(config.bootstrap_servers(), "b-1.example:9092,[::1]:9093");
         assert_eq!(config.message_id_header(), "x-outbox-message-id");
-        assert_eq!(config.client_config().get("client.id"), Some("outbox"));
+        assert_eq!(config.auth(), &Auth::Plaintext);
+        assert_eq!(config.client_config(None, None).get("client.id"), Some("outbox"));
     }
 
     #[test]
@@ -260,16 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn other_authentication_is_refused_by_name() {
-        let servers = (BOOTSTRAP_SERVERS, "localhost:9092");
-        assert!(read(&[servers, (AUTH, "plaintext")]).is_ok());
-        for auth in ["iam", "scram", "tls", "PLAINTEXT"] {
-            let error = read(&[servers, (AUTH, auth)]).unwrap_err().to_string();
-            assert_eq!(error, format!("KAFKA_AUTH={auth:?} is not valid: this version has only: plaintext"));
-        }
-    }
-
-    #[test]
     fn the_id_header_can_be_named() {
         let servers = (BOOTSTRAP_SERVERS, "localhost:9092");
         let config = read(&[servers, (MESSAGE_ID_HEADER, "id")]).unwrap();
@@ -290,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_client_that_asks_needs_no_producer_id_and_no_token() {
-        let mut config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap().client_config();
+        let mut config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap().client_config(None, None);
         let without = asking(config.clone()).unwrap();
         assert_eq!(without.get("bootstrap.servers"), Some("localhost:9092"));
         assert_eq!(without.get("enable.idempotence"), None);
@@ -301,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_deletion_rests_on_is_set_and_the_client_takes_every_setting() {
-        let config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap().client_config();
+        let config = read(&[(BOOTSTRAP_SERVERS, "localhost:9092")]).unwrap().client_config(None, None);
         assert_eq!(config.get("acks"), Some("all"));
         assert_eq!(config.get("enable.idempotence"), Some("true"));
         assert_eq!(config.get("partitioner"), Some("murmur2_random"));

@@ -1,10 +1,12 @@
 //! What the client tells us: its log, its errors, and what became of each record.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rdkafka::ClientContext;
+use rdkafka::client::OAuthToken;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
@@ -14,6 +16,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use outbox::PublishErrorKind;
 
+use crate::blame::{Step, is_throttled, step_of};
+use crate::cache::{Cache, Held};
+use crate::credentials::Credential;
 use crate::error::answer_to;
 use crate::in_flight::Counted;
 use crate::sockets::Sockets;
@@ -21,6 +26,10 @@ use crate::sockets::Sockets;
 /// How many of the client's lines are kept, and how much of each.
 const KEPT_LINES: usize = 8;
 const KEPT_BYTES: usize = 400;
+
+/// What librdkafka is told when it asks for a token and the one that is kept is old: nobody has published for a while.
+/// Not an error: a client with an old token is replaced before the next record.
+const NO_NEW_TOKEN: &str = "there will be a new one before the next record is sent";
 
 /// Where a delivery report goes. Unbounded, but one call's channel never holds more than its batch.
 #[derive(Debug)]
@@ -56,6 +65,9 @@ pub(crate) struct Health {
 pub(crate) struct Context {
     health: Mutex<Health>,
     lines: Mutex<VecDeque<String>>,
+    /// Why the last connection got no further, if that is known.
+    step: Mutex<Option<Step>>,
+    credentials: Option<Credentials>,
     /// The client's connections.
     pub(crate) sockets: Sockets,
     /// A record has left the queue: there may be room.
@@ -64,8 +76,18 @@ pub(crate) struct Context {
     pub(crate) news: Notify,
 }
 
+/// What the client proves with who it is.
+#[derive(Debug)]
+struct Credentials {
+    cache: Arc<Cache>,
+    /// What it connects with: from its making, or what it was given for a token since.
+    held: Mutex<Held>,
+}
+
 impl Context {
-    pub(crate) fn new() -> Self {
+    /// The context of a client that connects with what was found in a cache, if it needs any.
+    pub(crate) fn new(credentials: Option<(Arc<Cache>, Held)>) -> Self {
+        let credentials = credentials.map(|(cache, held)| Credentials { cache, held: Mutex::new(held) });
         Self {
             health: Mutex::new(Health {
                 all_down: false,
@@ -74,6 +96,8 @@ impl Context {
                 progress: Instant::now(),
             }),
             lines: Mutex::default(),
+            step: Mutex::default(),
+            credentials,
             sockets: Sockets::default(),
             room: Notify::new(),
             news: Notify::new(),
@@ -89,6 +113,22 @@ impl Context {
         let mut health = lock(&self.health);
         health.all_down = false;
         health.misconfigured = None;
+        *lock(&self.step) = None;
+    }
+
+    /// What the client connects with, if it needs any.
+    pub(crate) fn credential(&self) -> Option<Held> {
+        self.credentials.as_ref().map(|credentials| lock(&credentials.held).clone())
+    }
+
+    /// Whether a broker would take what it connects with.
+    pub(crate) fn can_connect(&self) -> bool {
+        self.credentials.as_ref().is_none_or(|Credentials { cache, held }| cache.can_use(&lock(held)))
+    }
+
+    /// Why no broker takes the client, if it is not for the network.
+    pub(crate) fn step(&self) -> Option<Step> {
+        *lock(&self.step)
     }
 
     /// The client's last lines, oldest first.
@@ -138,10 +178,45 @@ impl ClientContext for Context {
         self.keep(line);
     }
 
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    /// Called by the client's thread, at the client's start and again before a token runs out: answers at once, with the
+    /// token that is kept. Making one here would hold up every delivery report, and the end of the client.
+    fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        let Some(Credentials { cache, held }) = &self.credentials else {
+            return Err("this client has no tokens".into());
+        };
+        // Nothing is kept where another client's was refused a moment ago.
+        let own = || Some(lock(held).clone()).filter(|own| cache.can_use(own));
+        let kept = cache.kept().or_else(own).ok_or(NO_NEW_TOKEN)?;
+        let Credential::Token { value, principal, life } = kept.credential.as_ref() else {
+            return Err("this client has no tokens".into());
+        };
+        let token = OAuthToken {
+            token: value.clone(),
+            principal_name: principal.clone(),
+            lifetime_ms: i64::try_from(kept.usable_until(*life).unix_millis())?,
+        };
+        *lock(held) = kept;
+        Ok(token)
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         let Some(code) = error.rdkafka_error_code() else {
             return;
         };
+        if code == RDKafkaErrorCode::Authentication && reason.ends_with(NO_NEW_TOKEN) {
+            return;
+        }
+        let step = match code {
+            RDKafkaErrorCode::Authentication
+            | RDKafkaErrorCode::SSL
+            | RDKafkaErrorCode::BrokerTransportFailure => step_of(reason),
+            _ => None,
+        };
+        if step.is_some() {
+            *lock(&self.step) = step;
+        }
         // "1/1 brokers are down" says less than the lines before it.
         if code != RDKafkaErrorCode::AllBrokersDown {
             self.keep(reason);
@@ -151,6 +226,12 @@ impl ClientContext for Context {
         match code {
             RDKafkaErrorCode::AllBrokersDown => health.all_down = true,
             RDKafkaErrorCode::Fatal => health.fatal = true,
+            // MSK has no other code for it.
+            RDKafkaErrorCode::Authentication if is_throttled(reason) => {}
+            // A certificate that is not accepted is none tomorrow either, whatever code it has.
+            _ if step.is_some_and(Step::is_final) => {
+                health.misconfigured = Some(RDKafkaErrorCode::Authentication);
+            }
             code if answer_to(code).kind() == PublishErrorKind::Misconfigured => {
                 health.misconfigured = Some(code)
             }
@@ -180,6 +261,8 @@ impl ProducerContext for Context {
             health.all_down = false;
             health.misconfigured = None;
             health.progress = Instant::now();
+            drop(health);
+            *lock(&self.step) = None;
         }
         let Ticket { index, reports, counted } = *ticket;
         // Before the report: whoever has the last one finds nothing in flight.
@@ -201,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_error_is_kept_once_and_the_oldest_lines_go() {
-        let context = Context::new();
+        let context = Context::new(None);
         context.log(RDKafkaLogLevel::Error, "FAIL", "[thrd:a:1/bootstrap]: a:1/bootstrap: Connect failed");
         context.error(
             KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure),
@@ -218,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut_between_characters() {
-        let context = Context::new();
+        let context = Context::new(None);
         context.log(RDKafkaLogLevel::Info, "X", &"ü".repeat(KEPT_BYTES));
         let kept = context.last_lines(1).remove(0);
         assert!(kept.len() <= KEPT_BYTES && kept.len() > KEPT_BYTES - 2);
@@ -226,7 +309,7 @@ mod tests {
 
     #[test]
     fn only_what_concerns_every_record_is_a_matter_of_health() {
-        let context = Context::new();
+        let context = Context::new(None);
         let raise = |code| context.error(KafkaError::Global(code), "why");
         raise(RDKafkaErrorCode::BrokerTransportFailure);
         assert!(!context.health().all_down);
@@ -239,5 +322,25 @@ mod tests {
         raise(RDKafkaErrorCode::Fatal);
         context.answered();
         assert!(context.health().fatal, "no answer mends that");
+    }
+
+    #[test]
+    fn a_refusal_is_told_from_a_broker_that_is_busy() {
+        let context = Context::new(None);
+        let raise = |code, reason| context.error(KafkaError::Global(code), reason);
+        raise(RDKafkaErrorCode::Authentication, "SASL authentication error: [1]: Too many connects");
+        raise(
+            RDKafkaErrorCode::Authentication,
+            &format!("Failed to acquire SASL OAUTHBEARER token: {NO_NEW_TOKEN}"),
+        );
+        raise(RDKafkaErrorCode::SSL, "SSL handshake failed: Connection reset by peer");
+        assert_eq!((context.health().misconfigured, context.step()), (None, None));
+        raise(RDKafkaErrorCode::SSL, "SSL handshake failed: certificate verify failed");
+        assert_eq!(context.health().misconfigured, Some(RDKafkaErrorCode::Authentication));
+        assert_eq!(context.step(), Some(Step::Certificate));
+        context.answered();
+        assert_eq!(context.step(), None);
+        raise(RDKafkaErrorCode::Authentication, "SASL authentication error: invalid credentials");
+        assert_eq!(context.step(), Some(Step::Credentials));
     }
 }

@@ -16,6 +16,10 @@
 //! - A process that was frozen needs no luck: a client that was unused for two seconds is asked for an answer before it
 //!   is given a record, and one that gives none in a second, or was unused or asleep for 170 s, is replaced.
 //! - A broker that cannot be reached is an error that names it and quotes the client's own words, well before the limit.
+//!   So is one that does not take the client: the error names the step that failed, and its setting.
+//! - Credentials are obtained by async code, within a limit, and renewed by their age before anything is sent: no timer
+//!   need run, and no thread of the client's waits for them. A client whose token is over is replaced.
+//! - No password, token or certificate is in a log line, an error or a `Debug` text.
 //!
 //! # What it does not promise
 //! - That a message that was taken back is not stored: the broker may have it. It is sent again, with the same id.
@@ -48,9 +52,14 @@
 //! An empty key is a key: the record carries it, and it is placed by its hash, as Java does. Only a message without
 //! a key goes anywhere (sticking to one partition for a few milliseconds, so that batches form).
 
+pub mod auth;
+pub mod ca;
 pub mod config;
+pub mod credentials;
 pub mod publisher;
 
+mod blame;
+mod cache;
 mod call;
 mod client;
 mod context;
@@ -60,9 +69,14 @@ mod limits;
 mod record;
 mod replaced;
 mod sockets;
+mod start;
 mod trust;
 
+pub use auth::{Auth, ScramMechanism};
+pub use ca::CaError;
 pub use config::KafkaConfig;
+pub use credentials::{Credential, CredentialError, CredentialSource};
 pub use error::ClientError;
 pub use publisher::{Connect, KafkaPublisher};
 pub use replaced::Replaced;
+pub use start::StartError;

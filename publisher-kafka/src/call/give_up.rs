@@ -90,8 +90,9 @@ impl Call<'_> {
     fn decide(&mut self, client: &Client, reason: GiveUp, why: &str) {
         let mended_by_hand = match reason {
             GiveUp::Fatal => client.fatal_error().map(|(code, _)| code),
-            GiveUp::Unreachable => client.context().health().misconfigured,
-            GiveUp::Limit | GiveUp::Purged => None,
+            // Where the limit is short it comes first.
+            GiveUp::Unreachable | GiveUp::Limit => client.context().health().misconfigured,
+            GiveUp::Purged => None,
         }
         .is_some_and(|code| answer_to(code).kind() == PublishErrorKind::Misconfigured);
         // A record that was taken back from the queue may have been sent before, and have been waiting for another
@@ -118,19 +119,24 @@ impl Call<'_> {
     fn why(&self, client: &Client, reason: GiveUp) -> String {
         let servers = self.config.bootstrap_servers();
         let after = self.started.elapsed();
-        let mut why = match reason {
-            GiveUp::Limit => format!("no acknowledgement by Kafka at {servers} within {:?}", self.limit),
-            GiveUp::Unreachable => {
+        let mut why = match (reason, client.context().step()) {
+            (GiveUp::Limit | GiveUp::Unreachable, Some(step)) => step.told(self.config),
+            (GiveUp::Limit, None) => {
+                format!("no acknowledgement by Kafka at {servers} within {:?}", self.limit)
+            }
+            (GiveUp::Unreachable, None) => {
                 format!("no broker of {servers} (KAFKA_BOOTSTRAP_SERVERS) can be reached, after {after:.1?}")
             }
-            GiveUp::Fatal => {
+            (GiveUp::Fatal, _) => {
                 let what = client.fatal_error().map(|(code, text)| {
                     let permission = missing_permission(code).map(|permission| format!("; {permission}"));
                     format!(": {code:?}: {text}{}", permission.unwrap_or_default())
                 });
                 format!("the Kafka client has failed for good{}", what.unwrap_or_default())
             }
-            GiveUp::Purged => "taken back together with another batch on the same Kafka client".to_owned(),
+            (GiveUp::Purged, _) => {
+                "taken back together with another batch on the same Kafka client".to_owned()
+            }
         };
         let lines = client.context().last_lines(QUOTED_LINES);
         if !lines.is_empty() && reason != GiveUp::Purged {

@@ -2,6 +2,8 @@
 //! addresses where no broker is.
 
 #[cfg(test)]
+mod authentication;
+#[cfg(test)]
 mod classes;
 #[cfg(test)]
 mod connecting;
@@ -11,6 +13,8 @@ mod kept;
 mod mock;
 #[cfg(test)]
 mod order;
+#[cfg(test)]
+mod permissions;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
