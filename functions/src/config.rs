@@ -6,8 +6,9 @@ use outbox_store_dynamodb::StoreOptions;
 
 use crate::workers::MAX_WORKERS;
 
-/// The prefix of our own variables: one that no setting has is refused.
-const PREFIX: &str = "OUTBOX_";
+/// The prefixes of our own variables: one that no setting has is refused. A `KAFKA_AUTH` that is misspelt would have
+/// every record sent in the clear.
+const PREFIXES: [&str; 2] = ["OUTBOX_", "KAFKA_"];
 
 /// Enough to halve the time of a backlog twice, few enough for an account with Lambda's smallest limit, 10 at once.
 const DEFAULT_MAX_WORKERS: usize = 4;
@@ -41,7 +42,9 @@ impl Config {
             max_workers: settings.number_or(MAX_WORKERS, DEFAULT_MAX_WORKERS, 0..=MOST_WORKERS)?,
             function_name: settings.get("AWS_LAMBDA_FUNCTION_NAME").map(str::to_owned),
         };
-        settings.refuse_unknown(PREFIX)?;
+        for prefix in PREFIXES {
+            settings.refuse_unknown(prefix)?;
+        }
         Ok(config)
     }
 }
@@ -84,7 +87,9 @@ mod tests {
 
     #[test]
     fn a_misspelt_setting_is_named() {
-        let misspelt = [REQUIRED[0], REQUIRED[1], ("OUTBOX_BUCKETS", "12")];
-        assert!(read(&misspelt).unwrap_err().contains("OUTBOX_BUCKETS"));
+        for name in ["OUTBOX_BUCKETS", "KAFKA_AUT", "KAFKA_PASSWORD"] {
+            let misspelt = [REQUIRED[0], REQUIRED[1], (name, "12")];
+            assert!(read(&misspelt).unwrap_err().contains(name));
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod app;
 mod config;
+mod credentials;
 mod error;
 mod event;
 mod scheduled;

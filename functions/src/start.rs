@@ -7,10 +7,12 @@ use outbox::{Chance, Clock, Relay, Settings, SystemClock};
 use outbox_publisher_kafka::{Connect, KafkaPublisher};
 use outbox_store_dynamodb::{DynamoDbStore, client_timeouts, http_client};
 
+use crate::credentials::credential_source;
 use crate::{App, Config, FunctionError, LambdaWorkers, TableIdentity};
 
 /// Makes the function's parts. Waits for no connection: a first request may fail, and then says why. `connect` says
-/// whether brokers are connected to already.
+/// whether brokers are connected to already; where they want credentials, the first of those are waited for then, within
+/// a bound.
 ///
 /// # Errors
 /// Names the setting that is missing, malformed or unknown.
@@ -40,7 +42,12 @@ pub async fn start(
         Arc::clone(&clock),
         chance.clone(),
     );
-    let publisher = KafkaPublisher::new(config.kafka, connect, Arc::clone(&clock));
+    let publisher = match credential_source(&config.kafka, &aws, &clock)? {
+        None => KafkaPublisher::new(config.kafka, connect, Arc::clone(&clock)),
+        Some(source) => {
+            KafkaPublisher::with_credentials(config.kafka, source, connect, Arc::clone(&clock)).await
+        }
+    };
     let publisher = publisher.map_err(|error| FunctionError::misconfigured(&error))?;
     let relay = Relay::new(store, publisher, config.relay, Arc::clone(&clock), chance.clone());
     let mut relay = relay.map_err(|error| FunctionError::misconfigured(&error))?;

@@ -7,6 +7,7 @@
     reason = "a test states what must hold by panicking when it does not"
 )]
 
+mod authentication;
 mod backlog;
 mod bench;
 mod connections;
@@ -16,6 +17,7 @@ mod freeze;
 mod network;
 mod overlap;
 mod rejected;
+mod secrets;
 mod settings;
 mod tables;
 mod thaw;

@@ -13,6 +13,9 @@ async fn a_bad_variable_is_named_by_every_invocation() {
         ("OUTBOX_POISON_POLICY", "drop"),
         ("OUTBOX_BUCKETS", "8"),
         ("KAFKA_AUTH", "kerberos"),
+        ("KAFKA_AUTH", "scram"),
+        ("KAFKA_SECRET_ID", "AmazonMSK_relay"),
+        ("KAFKA_PASSWORD", "hunter2"),
     ] {
         let mut bench = Bench::without_table().await;
         bench.set(name, value);
@@ -21,6 +24,7 @@ async fn a_bad_variable_is_named_by_every_invocation() {
             let (error_type, message) = function_error(&outcome);
             assert_eq!(error_type, "Outbox.Misconfigured", "{name}");
             assert!(message.contains(name), "{name}: {message}");
+            assert!(!message.contains("hunter2"), "{message}");
         }
     }
 }

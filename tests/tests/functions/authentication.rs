@@ -1,0 +1,74 @@
+//! Functions that prove to the brokers who they are, with a secret by its name.
+
+use outbox_local::kafka::{Broker, BrokerError, BrokerOptions, Security};
+
+use crate::bench::{Bench, Function, assert_no_failure, function_error, ids, logged};
+use crate::secrets::Secrets;
+
+/// A bench beside a broker that wants a password, and what holds the secret; `None`, said aloud: there is no such broker.
+async fn bench() -> Option<(Bench, Broker, Secrets)> {
+    let options = BrokerOptions { bootstrap_servers: None, ..BrokerOptions::from_env().unwrap() };
+    let broker = match Broker::start(BrokerOptions { security: Security::Scram, ..options }).await {
+        Err(error @ BrokerError::NoSecurity { .. }) => {
+            println!("skipped: {error}");
+            return None;
+        }
+        started => started.unwrap(),
+    };
+    let mut bench = Bench::beside(broker.secure_servers().unwrap()).await;
+    let secrets = Secrets::start().await;
+    for (name, value) in [
+        ("KAFKA_AUTH", "scram"),
+        ("KAFKA_SECRET_ID", "AmazonMSK_relay"),
+        ("KAFKA_CA_FILE", broker.ca_file().unwrap().to_str().unwrap()),
+        ("AWS_ENDPOINT_URL_SECRETS_MANAGER", &secrets.endpoint()),
+        // As much as there is: nothing of it may be a secret.
+        ("RUST_LOG", "trace"),
+    ] {
+        bench.set(name, value);
+    }
+    broker.create_topic(&bench.topic, 1).await.unwrap();
+    Some((bench, broker, secrets))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_cannot_be_had_is_named_and_then_it_can() {
+    let Some((mut bench, broker, secrets)) = bench().await else { return };
+    let (user, password) = broker.credentials().unwrap();
+    let message = bench.enqueue("21").await;
+    let host = bench.host(Function::Stream);
+    let event = bench.event(Function::Stream, &[bench.insert(4)]);
+
+    let secret = "KAFKA_SECRET_ID=AmazonMSK_relay";
+    secrets.refuse("AccessDeniedException");
+    let outcome = host.invoke(&event).await.unwrap();
+    let (error_type, text) = function_error(&outcome);
+    assert_eq!(error_type, "Outbox.Misconfigured", "{text}");
+    assert!(text.contains(secret) && text.contains("secretsmanager:GetSecretValue"), "{text}");
+    // The start had found it already.
+    assert!(logged(&host, &["no credentials for Kafka", secret]), "{:#?}", host.logs());
+
+    secrets.hold(r#"{"user":"relay","password":"hunter2"}"#);
+    let outcome = host.invoke(&event).await.unwrap();
+    let (_, text) = function_error(&outcome);
+    assert!(text.contains(secret) && text.contains("\"username\""), "{text}");
+
+    secrets.hold(&serde_json::json!({ "username": user, "password": "hunter2" }).to_string());
+    let outcome = host.invoke(&event).await.unwrap();
+    let (error_type, text) = function_error(&outcome);
+    assert_eq!(error_type, "Outbox.Misconfigured", "{text}");
+    assert!(text.contains("refused the user name and password") && text.contains(secret), "{text}");
+    assert_eq!(bench.waiting(4).await, 1);
+
+    // The same process, as soon as what was in the way is gone.
+    secrets.hold(&serde_json::json!({ "username": user, "password": password }).to_string());
+    assert_no_failure(&host.invoke(&event).await.unwrap());
+    assert_eq!(bench.waiting(4).await, 0);
+    bench.set("KAFKA_BOOTSTRAP_SERVERS", broker.bootstrap_servers());
+    assert_eq!(ids(&bench.records().await), [message.id.to_string()]);
+
+    assert!(secrets.asked().iter().all(|id| id == "AmazonMSK_relay"));
+    for line in host.logs() {
+        assert!(!line.text.contains("hunter2") && !line.text.contains(password), "{}", line.text);
+    }
+}
