@@ -28,9 +28,13 @@ pub(crate) fn step_of(words: &str) -> Option<Step> {
         || says("wrong version number")
         || says("connecting to a SSL listener")
         || says("might require SASL authentication")
+        // What a listener does that expected something else; so does a broker that is about to go, whose port then
+        // refuses.
+        || (says("Disconnected") && says("in state APIVERSION_QUERY"))
     {
         Some(Step::Encryption)
-    } else if says("mechanism handshake failed") {
+    } else if says("Unsupported SASL mechanism") {
+        // A handshake fails for other reasons too: a broker takes one a second at most on a connection.
         Some(Step::Mechanism)
     } else if says("SASL authentication error") || (says("SASL ") && says("authentication failed")) {
         Some(Step::Credentials)
@@ -108,6 +112,12 @@ mod tests {
                 Some(Step::Encryption),
             ),
             (
+                "b:9096/bootstrap: Disconnected: connection closed by peer: receive 0 after POLLIN (after 3ms in state \
+                 APIVERSION_QUERY)",
+                Some(Step::Encryption),
+            ),
+            ("b:9096/1: Disconnected: connection closed by peer (after 3ms in state UP)", None),
+            (
                 "SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported \
                  mechanisms: SCRAM-SHA-512",
                 Some(Step::Mechanism),
@@ -118,6 +128,11 @@ mod tests {
                 Some(Step::Credentials),
             ),
             ("SASL OAUTHBEARER authentication failed (principal=relay): {}", Some(Step::Credentials)),
+            (
+                "SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL state: broker's \
+                 supported mechanisms: ",
+                None,
+            ),
             ("SASL authentication error: [c14d3f4b]: Too many connects (after 3ms in state AUTH_REQ)", None),
             ("Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms in state CONNECT)", None),
             ("SSL handshake failed: Connection setup timed out in state SSL_HANDSHAKE", None),

@@ -131,6 +131,17 @@ impl Context {
         *lock(&self.step)
     }
 
+    /// A connection got no further, as these words have it. Returns the step that they tell of.
+    fn connection_failed(&self, words: &str) -> Option<Step> {
+        let step = step_of(words);
+        let mut last = lock(&self.step);
+        // One that was but guessed is over when something else fails: it was a broker that went away.
+        if step.is_some() || last.is_some_and(|step| !step.is_final()) {
+            *last = step;
+        }
+        step
+    }
+
     /// The client's last lines, oldest first.
     pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
         let lines = lock(&self.lines);
@@ -160,6 +171,10 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        // Of a connection that a broker closes there is this line, and no error.
+        if facility == "FAIL" {
+            self.connection_failed(line);
+        }
         match level {
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
@@ -211,12 +226,9 @@ impl ClientContext for Context {
         let step = match code {
             RDKafkaErrorCode::Authentication
             | RDKafkaErrorCode::SSL
-            | RDKafkaErrorCode::BrokerTransportFailure => step_of(reason),
+            | RDKafkaErrorCode::BrokerTransportFailure => self.connection_failed(reason),
             _ => None,
         };
-        if step.is_some() {
-            *lock(&self.step) = step;
-        }
         // "1/1 brokers are down" says less than the lines before it.
         if code != RDKafkaErrorCode::AllBrokersDown {
             self.keep(reason);
@@ -327,17 +339,21 @@ mod tests {
     #[test]
     fn a_refusal_is_told_from_a_broker_that_is_busy() {
         let context = Context::new(None);
-        let raise = |code, reason| context.error(KafkaError::Global(code), reason);
+        let raise = |code, reason: &str| context.error(KafkaError::Global(code), reason);
         raise(RDKafkaErrorCode::Authentication, "SASL authentication error: [1]: Too many connects");
-        raise(
-            RDKafkaErrorCode::Authentication,
-            &format!("Failed to acquire SASL OAUTHBEARER token: {NO_NEW_TOKEN}"),
-        );
+        let no_token = format!("Failed to acquire SASL OAUTHBEARER token: {NO_NEW_TOKEN}");
+        raise(RDKafkaErrorCode::Authentication, &no_token);
         raise(RDKafkaErrorCode::SSL, "SSL handshake failed: Connection reset by peer");
         assert_eq!((context.health().misconfigured, context.step()), (None, None));
+        raise(RDKafkaErrorCode::BrokerTransportFailure, "Disconnected (after 0ms in state APIVERSION_QUERY)");
+        assert_eq!(context.step(), Some(Step::Encryption));
+        raise(RDKafkaErrorCode::BrokerTransportFailure, "Connect to b:9096 failed: Connection refused");
+        assert_eq!(context.step(), None, "it was a broker that went away");
         raise(RDKafkaErrorCode::SSL, "SSL handshake failed: certificate verify failed");
         assert_eq!(context.health().misconfigured, Some(RDKafkaErrorCode::Authentication));
         assert_eq!(context.step(), Some(Step::Certificate));
+        raise(RDKafkaErrorCode::BrokerTransportFailure, "Connect to b:9096 failed: Connection refused");
+        assert_eq!(context.step(), Some(Step::Certificate), "nothing has mended that");
         context.answered();
         assert_eq!(context.step(), None);
         raise(RDKafkaErrorCode::Authentication, "SASL authentication error: invalid credentials");

@@ -92,8 +92,8 @@ fn login(text: &str) -> Option<Credential> {
 mod tests {
     use aws_sdk_secretsmanager::config::http::HttpResponse;
     use aws_sdk_secretsmanager::error::ErrorMetadata;
-    use aws_sdk_secretsmanager::primitives::SdkBody;
     use aws_smithy_runtime_api::http::StatusCode;
+    use aws_smithy_types::body::SdkBody;
 
     use super::*;
 

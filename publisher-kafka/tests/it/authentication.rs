@@ -271,18 +271,18 @@ async fn a_token_that_ran_out_in_a_freeze_is_replaced_before_the_first_send() {
     let clock = Arc::new(TokioClock::starting_at(Ticks::from_system_time(SystemTime::now())));
     let made = KafkaPublisher::with_credentials(config, source.clone(), Connect::AtOnce, clock.clone());
     let publisher = made.await.unwrap();
-    publishes(broker, &publisher, "frozen").await;
+    publishes(broker, &publisher, "before").await;
     assert_eq!(source.asked(), 1);
 
     // A third of its life, and a little: a new one is kept, and the connections are as they were.
     let opened = link.opened();
     clock.step_wall(22_000);
-    publishes(broker, &publisher, "frozen").await;
+    publishes(broker, &publisher, "a-third-over").await;
     assert_eq!((source.asked(), link.opened()), (2, opened));
 
     // What the client has is over by now, whatever is kept: were its connections lost, it would show that.
     clock.step_wall(22_000);
-    publishes(broker, &publisher, "frozen").await;
+    publishes(broker, &publisher, "all-over").await;
     assert_eq!(source.asked(), 3);
     assert!(link.opened() > opened, "the client was kept, with a token that is over");
 }
