@@ -5,10 +5,10 @@ use outbox_local::kafka::{Broker, BrokerError, BrokerOptions, Security};
 use crate::bench::{Bench, Function, assert_no_failure, function_error, ids, logged};
 use crate::secrets::Secrets;
 
-/// A bench beside a broker that wants a password, and what holds the secret; `None`, said aloud: there is no such broker.
-async fn bench() -> Option<(Bench, Broker, Secrets)> {
+/// A bench beside a broker that wants to know its clients; `None`, said aloud: there is no such broker.
+async fn bench(security: Security) -> Option<(Bench, Broker)> {
     let options = BrokerOptions { bootstrap_servers: None, ..BrokerOptions::from_env().unwrap() };
-    let broker = match Broker::start(BrokerOptions { security: Security::Scram, ..options }).await {
+    let broker = match Broker::start(BrokerOptions { security, ..options }).await {
         Err(error @ BrokerError::NoSecurity { .. }) => {
             println!("skipped: {error}");
             return None;
@@ -16,24 +16,20 @@ async fn bench() -> Option<(Bench, Broker, Secrets)> {
         started => started.unwrap(),
     };
     let mut bench = Bench::beside(broker.secure_servers().unwrap()).await;
-    let secrets = Secrets::start().await;
-    for (name, value) in [
-        ("KAFKA_AUTH", "scram"),
-        ("KAFKA_SECRET_ID", "AmazonMSK_relay"),
-        ("KAFKA_CA_FILE", broker.ca_file().unwrap().to_str().unwrap()),
-        ("AWS_ENDPOINT_URL_SECRETS_MANAGER", &secrets.endpoint()),
-        // As much as there is: nothing of it may be a secret.
-        ("RUST_LOG", "trace"),
-    ] {
-        bench.set(name, value);
-    }
+    bench.set("KAFKA_CA_FILE", broker.ca_file().unwrap().to_str().unwrap());
+    // As much as there is: nothing of it may be a secret.
+    bench.set("RUST_LOG", "trace");
     broker.create_topic(&bench.topic, 1).await.unwrap();
-    Some((bench, broker, secrets))
+    Some((bench, broker))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_cannot_be_had_is_named_and_then_it_can() {
-    let Some((mut bench, broker, secrets)) = bench().await else { return };
+    let Some((mut bench, broker)) = bench(Security::Scram).await else { return };
+    let secrets = Secrets::start().await;
+    bench.set("KAFKA_AUTH", "scram");
+    bench.set("KAFKA_SECRET_ID", "AmazonMSK_relay");
+    bench.set("AWS_ENDPOINT_URL_SECRETS_MANAGER", &secrets.endpoint());
     let (user, password) = broker.credentials().unwrap();
     let message = bench.enqueue("21").await;
     let host = bench.host(Function::Stream);
@@ -70,5 +66,28 @@ async fn a_secret_that_cannot_be_had_is_named_and_then_it_can() {
     assert!(secrets.asked().iter().all(|id| id == "AmazonMSK_relay"));
     for line in host.logs() {
         assert!(!line.text.contains("hunter2") && !line.text.contains(password), "{}", line.text);
+    }
+}
+
+/// The broker takes tokens, and cannot know what those of IAM are: that it refuses this one shows that the function as it
+/// is built can make one, and speaks TLS and OAUTHBEARER.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_iam_token_is_shown_to_the_broker_and_to_nobody_else() {
+    let Some((mut bench, _broker)) = bench(Security::OauthBearer).await else { return };
+    bench.set("KAFKA_AUTH", "iam");
+    bench.set("AWS_SESSION_TOKEN", "session+hunter2");
+    bench.enqueue("21").await;
+    let host = bench.host(Function::Stream);
+    let outcome = host.invoke(&bench.event(Function::Stream, &[bench.insert(4)])).await.unwrap();
+    let (error_type, text) = function_error(&outcome);
+    assert_eq!(error_type, "Outbox.Misconfigured", "{text}");
+    assert!(text.contains("refused the IAM token") && text.contains("kafka-cluster:Connect"), "{text}");
+    assert_eq!(bench.waiting(4).await, 1);
+    assert!(host.logs().iter().any(|line| line.text.contains("OAUTHBEARER")), "{:#?}", host.logs());
+    for line in host.logs() {
+        // The token is a URL that begins so, in base64.
+        for secret in ["hunter2", "aHR0cHM6Ly9rYWZrYS"] {
+            assert!(!line.text.contains(secret), "{}", line.text);
+        }
     }
 }

@@ -72,7 +72,7 @@ pub struct Broker {
 #[derive(Debug)]
 enum Inner {
     External,
-    Started(Mutex<Server>),
+    Started(Box<Mutex<Server>>),
     Mock(Mock),
 }
 
@@ -101,7 +101,7 @@ impl Broker {
                     address: server.address().to_owned(),
                     secured: server.secure_address().map(str::to_owned).zip(server.secured().cloned()),
                     link: server.link().map(|link| (link.address().to_string(), Arc::clone(link))),
-                    inner: Inner::Started(Mutex::new(server)),
+                    inner: Inner::Started(Box::new(Mutex::new(server))),
                 })
             }
             (Err(why), Require::Real) => Err(BrokerError::NotReal(why)),

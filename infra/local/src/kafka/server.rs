@@ -187,7 +187,6 @@ impl Server {
             ports.linked = Some(Linked { target: link.target(), address: link.address() });
             self.link = Some(Arc::new(link));
         }
-        let address = |port| format!("127.0.0.1:{port}");
         self.address = address(ports.plaintext);
         self.secure_address = ports.secure.map(address);
         let properties = properties(&ports, options.security, self.directory.path());
@@ -264,6 +263,10 @@ pub(super) fn tail_of(log: &Path) -> String {
         Ok(lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"))
     };
     read().unwrap_or_else(|error| format!("(its output could not be read: {error})"))
+}
+
+fn address(port: u16) -> String {
+    format!("127.0.0.1:{port}")
 }
 
 #[cfg(test)]
