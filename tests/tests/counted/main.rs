@@ -28,6 +28,7 @@
 //! | a batch fetched again after a failure is probed again | `gaps::a_batch_that_is_fetched_again_after_a_failure_is_probed_again` |
 //! | the first fetch after a handover has no baseline | `gaps::the_first_fetch_after_a_handover_has_no_baseline`; within a run: `gaps::a_run_probes_no_gap_below_what_it_has_removed`, `store::messages::numbers_that_this_relay_removed_are_no_gap` |
 //! | a relay that never publishes shows in the oldest age | `ghost::a_relay_that_never_publishes_shows_in_the_age_of_the_oldest_message` |
+//! | poison at the head of one bucket, 5,000 messages in another | `poison`, `relay::quarantine::a_bucket_beside_a_poisoned_one_drains_at_its_speed` |
 //! | never rely on a shutdown signal | `stop::nothing_is_left_to_a_shutdown_when_a_run_has_returned`, `stop::a_run_that_is_killed_leaves_a_lease_that_lapses_and_nothing_else`, `relay::sweep::what_a_killed_sweep_leaves_is_done_by_the_next` |
 
 #![allow(
@@ -43,6 +44,7 @@ mod gaps;
 mod ghost;
 mod kind;
 mod lost_replies;
+mod poison;
 mod publishing;
 mod skew;
 mod stop;

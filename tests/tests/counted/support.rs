@@ -82,16 +82,23 @@ impl Bench {
         message.id
     }
 
+    pub(crate) async fn enqueue_many(&self, key: &str, count: usize) {
+        let messages: Vec<_> = (0..count).map(|_| self.message(key)).collect();
+        for some in messages.chunks(25) {
+            self.writer.enqueue(some).await.unwrap();
+        }
+    }
+
     /// A relay over the counted store, on the bench's clock.
     pub(crate) fn relay(&self, publisher: &Fake) -> Relay<DynamoDbStore, Fake> {
         self.relay_with(publisher, RelayOptions::default())
     }
 
-    pub(crate) fn relay_with(
+    pub(crate) fn relay_with<P: Publisher + Clone>(
         &self,
-        publisher: &Fake,
+        publisher: &P,
         mut options: RelayOptions,
-    ) -> Relay<DynamoDbStore, Fake> {
+    ) -> Relay<DynamoDbStore, P> {
         options.bucket_count = self.count;
         Relay::new(self.store.clone(), publisher.clone(), options, self.clock.clone(), self.chance.clone())
             .unwrap()
