@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Renew,
     /// A lease is freed.
     Release,
+    /// Messages are set aside, or sent back from where they were.
+    Move,
     /// Acknowledged messages are deleted.
     Delete,
     /// All leases and heartbeats are read.
@@ -49,6 +51,7 @@ impl Kind {
             "PutItem" => Self::of_put(&body["Item"]),
             "UpdateItem" => Self::of_update(&body),
             "DeleteItem" => Self::Prune,
+            "TransactWriteItems" => Self::Move,
             "BatchWriteItem" => Self::Delete,
             "Query" => Self::of_query(&body),
             _ => Self::Other,

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use outbox::{BucketEnd, Lease, OutboxStore as _, Outcome};
+use outbox::{
+    BucketEnd, Lease, OutboxStore as _, Outcome, PoisonPolicy, PublishError, PublishErrorKind, RelayOptions,
+};
 
 use crate::kind::Kind;
 use crate::support::{BUCKET, Bench, Fake, LIMIT, at, numbers, relay, until};
@@ -130,4 +132,41 @@ async fn a_run_that_loses_the_reply_of_every_write_publishes_once_and_frees_its_
         assert!(counts.of(kind).requests >= 2, "{kind:?} was not sent again:\n{counts}");
     }
     assert_eq!((bench.waiting().await, bench.owner(BUCKET).await), (0, None));
+}
+
+/// A move is a transaction with a token of the SDK's, by which DynamoDB knows the second attempt for the first. The way
+/// back as well.
+#[tokio::test]
+async fn a_move_whose_reply_was_lost_is_made_once_and_the_way_back_too() {
+    let bench = Bench::new().await;
+    let sent = [bench.enqueue("21").await, bench.enqueue("21").await];
+    bench.wire.fail(Kind::Move, 1, ReplyLost);
+    let refusal = || Outcome::Failed(PublishError::new(PublishErrorKind::Rejected, "too large"));
+    let publisher = Fake::during(move || std::future::ready(refusal()).boxed());
+    let mut options = RelayOptions::default();
+    options.poison_policy = PoisonPolicy::Quarantine;
+    let relay = bench.relay_with(&publisher, options);
+    let report = relay.hinted(&bench.relay_id(), &[BUCKET].into(), &bench.budget()).await;
+    let counts = bench.wire.counts();
+    assert!(counts.of(Kind::Move).requests >= 2, "no reply was lost:\n{counts}");
+    assert!(report.errors.is_empty() && report.buckets[&BUCKET].end != BucketEnd::LeaseLost, "{report:?}");
+    assert_eq!((report.quarantined(), bench.waiting().await), (2, 0), "{report:?}");
+    let aside = async || {
+        let aside = bench.store.quarantined(BUCKET, None, 10, LIMIT).await.unwrap();
+        aside.iter().map(|one| one.message.as_ref().unwrap().id).collect::<Vec<_>>()
+    };
+    let parked = async || {
+        let parked = bench.item("OUTBOX#COORDINATION", "PARKED#0000000004").await.unwrap();
+        parked["ParkedKeys"].as_n().unwrap().clone()
+    };
+    assert_eq!((aside().await, parked().await.as_str()), (sent.to_vec(), "1"));
+    assert_eq!(bench.owner(BUCKET).await, None);
+
+    bench.wire.fail(Kind::Move, 1, ReplyLost);
+    let before = bench.wire.counts();
+    assert_eq!(bench.store.redrive_key(BUCKET, b"21", LIMIT).await.unwrap().messages, 2);
+    let counts = bench.wire.counts().since(&before);
+    assert!(counts.of(Kind::Move).requests >= 2, "no reply was lost:\n{counts}");
+    assert_eq!((aside().await.len(), bench.waiting().await), (0, 2));
+    assert_eq!(parked().await, "0");
 }
