@@ -133,10 +133,12 @@ fn secret_id(settings: &mut Settings) -> Result<String, SettingError> {
     const ALLOWED: &str = "KAFKA_AUTH=scram needs the name or ARN of a secret in Secrets Manager that holds \
                            {\"username\": …, \"password\": …}";
     let id = settings.required(SECRET_ID, ALLOWED)?;
-    let is_id = id.len() <= 2048
-        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+=.@-:!".contains(&byte));
-    // Whoever puts the secret itself here, in place of its name, must not find it in the log.
-    if is_id { Ok(id) } else { Err(invalid(SECRET_ID, &hidden(&id), ALLOWED)) }
+    if is_secret_id(&id) { Ok(id) } else { Err(invalid(SECRET_ID, &shown(SECRET_ID, &id), ALLOWED)) }
+}
+
+/// Whether it is the name or ARN of a secret, as far as letters tell.
+fn is_secret_id(id: &str) -> bool {
+    id.len() <= 2048 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+=.@-:!".contains(&byte))
 }
 
 fn region(settings: &mut Settings) -> Result<Option<String>, SettingError> {
@@ -148,6 +150,10 @@ fn region(settings: &mut Settings) -> Result<Option<String>, SettingError> {
 
 fn ca(settings: &mut Settings) -> Result<Ca, SettingError> {
     let file = settings.get(CA_FILE).map(str::to_owned);
+    if let Some(file) = file.as_deref().filter(|file| is_pem(file)) {
+        let allowed = format!("the name of a file; the certificates themselves go into {CA_PEM}");
+        return Err(invalid(CA_FILE, &shown(CA_FILE, file), &allowed));
+    }
     let Some(pem) = settings.get(CA_PEM) else {
         return Ok(file.map_or(Ca::WellKnown, |file| Ca::File(PathBuf::from(file))));
     };
@@ -160,9 +166,20 @@ fn ca(settings: &mut Settings) -> Result<Ca, SettingError> {
     normalised(pem).map(Ca::Pem).ok_or_else(|| invalid(CA_PEM, &shown, ALLOWED))
 }
 
-/// A value, to be named by an error. Who puts a PEM together may have put a private key into it.
+/// A value, to be named by an error. Who puts a PEM together may have put a private key into it, and who puts the secret
+/// itself in place of its name must not find it in the log.
 fn shown(variable: &str, value: &str) -> String {
-    if variable == CA_PEM { hidden(value) } else { value.to_owned() }
+    let is_plain = match variable {
+        CA_PEM => false,
+        SECRET_ID => is_secret_id(value),
+        CA_FILE => !is_pem(value),
+        _ => true,
+    };
+    if is_plain { value.to_owned() } else { hidden(value) }
+}
+
+fn is_pem(value: &str) -> bool {
+    value.contains("-----") || value.contains(['\n', '\r'])
 }
 
 fn hidden(value: &str) -> String {
@@ -237,6 +254,22 @@ mod tests {
         assert!(error.starts_with("KAFKA_SECRET_ID=\"(22 characters)\" is not valid"), "{error}");
         let arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:AmazonMSK_relay-a1b2c3";
         assert!(read(&[(AUTH, "scram"), (SECRET_ID, arn)]).is_ok());
+    }
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_shown() {
+        let secret = r#"{"username":"relay","password":"hunter2"}"#;
+        let key = "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----";
+        for name in NAMES {
+            for (variable, value) in [(SECRET_ID, secret), (CA_FILE, key), (CA_PEM, key)] {
+                let Err(error) = read(&[(AUTH, name), (SECRET_ID, "s"), (variable, value)]) else {
+                    panic!("{name} takes {variable}={value}");
+                };
+                assert!(!error.contains("hunter2"), "{error}");
+            }
+        }
+        let error = read(&[(AUTH, "tls"), (CA_FILE, key)]).unwrap_err();
+        assert!(error.starts_with("KAFKA_CA_FILE=\"(") && error.contains("KAFKA_CA_PEM"), "{error}");
     }
 
     #[test]

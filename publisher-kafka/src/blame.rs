@@ -14,27 +14,29 @@ pub(crate) enum Step {
     Mechanism,
     /// The broker does not believe the client.
     Credentials,
+    /// The broker wants a certificate of the client's.
+    ClientCertificate,
 }
 
 /// The step that the client's own words tell of. Only those of a refusal are known here: words that a network can be
 /// blamed for are left alone.
 pub(crate) fn step_of(words: &str) -> Option<Step> {
     let says = |text: &str| words.contains(text);
-    if is_throttled(words) {
+    if is_passing(words) {
         None
     } else if says("certificate verify failed") || says("verify broker certificate") {
         Some(Step::Certificate)
+    } else if says("alert certificate required") || says("alert bad certificate") {
+        Some(Step::ClientCertificate)
     } else if says("connecting to a PLAINTEXT broker listener")
         || says("wrong version number")
         || says("connecting to a SSL listener")
         || says("might require SASL authentication")
-        // What a listener does that expected something else; so does a broker that is about to go, whose port then
-        // refuses.
-        || (says("Disconnected") && says("in state APIVERSION_QUERY"))
+        || says("Request not valid in current SASL state")
+        || closes_at_once(words)
     {
         Some(Step::Encryption)
     } else if says("Unsupported SASL mechanism") {
-        // A handshake fails for other reasons too: a broker takes one a second at most on a connection.
         Some(Step::Mechanism)
     } else if says("SASL authentication error") || (says("SASL ") && says("authentication failed")) {
         Some(Step::Credentials)
@@ -43,9 +45,39 @@ pub(crate) fn step_of(words: &str) -> Option<Step> {
     }
 }
 
-/// Whether a broker of MSK asks for fewer connections in a second, which it says with the error of a refusal.
-pub(crate) fn is_throttled(words: &str) -> bool {
-    words.contains("Too many connects")
+/// What a listener does that expected something else: it closes in the handshake, at the first request, or at the first that needs a proof
+/// of who asks. So does a broker that is about to go, whose port then refuses.
+fn closes_at_once(words: &str) -> bool {
+    const SOON: u32 = 2_000;
+    let after = |state: &str| {
+        let (before, _) = words.split_once(&format!("ms in state {state}"))?;
+        before.rsplit_once("(after ")?.1.parse::<u32>().ok()
+    };
+    let is_proven = words.contains("sasl_");
+    words.contains("Disconnected")
+        && (after("SSL_HANDSHAKE").is_some()
+            || after("APIVERSION_QUERY").is_some()
+            || (!is_proven && after("UP").is_some_and(|after| after < SOON)))
+}
+
+/// Whether an error of a proof that failed is none of the proof's: a broker of MSK asks for fewer connections in a second,
+/// the connection broke or was too slow, or a freeze fell between a token's making and its use.
+pub(crate) fn is_passing(words: &str) -> bool {
+    let of_the_network = [
+        "SaslAuthenticateRequest failed: Local:",
+        "SaslAuthenticateResponse parsing failed",
+        "mechanism handshake failed: Local:",
+    ];
+    let others = ["Too many connects", "Must supply an unexpired token"];
+    of_the_network.iter().chain(&others).any(|text| words.contains(text))
+}
+
+/// The broker that a line of the client's is about, as the client calls it: `sasl_ssl://b-1.example:9098/1`.
+pub(crate) fn broker_of(line: &str) -> Option<&str> {
+    let line =
+        line.strip_prefix("[thrd:").and_then(|rest| rest.split_once("]: ")).map_or(line, |(_, line)| line);
+    let (name, _) = line.split_once(": ")?;
+    (name.contains(':') && name.contains('/') && !name.contains(' ')).then_some(name)
 }
 
 impl Step {
@@ -67,6 +99,10 @@ impl Step {
             (Self::Encryption, _) => format!(
                 "the brokers of {servers} do not answer as {way} would have them: is it the port of another listener?"
             ),
+            (Self::ClientCertificate, _) => format!(
+                "the brokers of {servers} want a certificate of the client's, and the relay offers none ({way}): it is a \
+                 listener for mutual TLS"
+            ),
             (Self::Mechanism, Auth::Scram { mechanism, .. }) => {
                 format!(
                     "the brokers of {servers} do not offer {SCRAM_MECHANISM}={} ({way})",
@@ -79,7 +115,7 @@ impl Step {
             ),
             (Self::Credentials, Auth::Iam { .. }) => format!(
                 "the brokers of {servers} refused the IAM token ({way}): does the role have kafka-cluster:Connect on \
-                 this cluster, and is {IAM_REGION} the cluster's region?"
+                 this cluster, is {IAM_REGION} the cluster's region, and is this machine's clock right?"
             ),
             (Self::Credentials, _) => format!("the brokers of {servers} want another {way}"),
         }
@@ -116,7 +152,12 @@ mod tests {
                  APIVERSION_QUERY)",
                 Some(Step::Encryption),
             ),
-            ("b:9096/1: Disconnected: connection closed by peer (after 3ms in state UP)", None),
+            (
+                "b:9096/1: Disconnected: connection closed by peer (after 3ms in state UP)",
+                Some(Step::Encryption),
+            ),
+            ("b:9096/1: Disconnected: connection closed by peer (after 300000ms in state UP)", None),
+            ("sasl_ssl://b:9096/1: Disconnected: connection closed by peer (after 3ms in state UP)", None),
             (
                 "SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported \
                  mechanisms: SCRAM-SHA-512",
@@ -129,15 +170,41 @@ mod tests {
             ),
             ("SASL OAUTHBEARER authentication failed (principal=relay): {}", Some(Step::Credentials)),
             (
-                "SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL state: broker's \
-                 supported mechanisms: ",
+                "SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Request not valid in current SASL state: \
+                 broker's supported mechanisms: ",
+                Some(Step::Encryption),
+            ),
+            (
+                "SASL OAUTHBEARER mechanism handshake failed: Local: Broker transport failure: broker's supported \
+                 mechanisms: (n/a)",
                 None,
+            ),
+            (
+                "sasl_ssl://b:9098/bootstrap: SASL authentication error: SaslAuthenticateRequest failed: Local: Broker \
+                 transport failure (after 0ms in state DOWN)",
+                None,
+            ),
+            (
+                "SSL handshake failed: error: ssl3_read_bytes: tlsv13 alert certificate required",
+                Some(Step::ClientCertificate),
             ),
             ("SASL authentication error: [c14d3f4b]: Too many connects (after 3ms in state AUTH_REQ)", None),
             ("Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms in state CONNECT)", None),
             ("SSL handshake failed: Connection setup timed out in state SSL_HANDSHAKE", None),
         ] {
             assert_eq!(step_of(words), step, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_about_a_broker() {
+        let name = Some("sasl_ssl://b-1.example:9098/1");
+        assert_eq!(broker_of("sasl_ssl://b-1.example:9098/1: SASL authentication error: no"), name);
+        let line = "[thrd:sasl_ssl://b-1.example:9098/1]: sasl_ssl://b-1.example:9098/1: Broker changed state AUTH -> UP";
+        assert_eq!(broker_of(line), name);
+        assert_eq!(broker_of("b:9092/bootstrap: Disconnected"), Some("b:9092/bootstrap"));
+        for other in ["1/1 brokers are down", "Failed to acquire: a token", "", ": "] {
+            assert_eq!(broker_of(other), None, "{other}");
         }
     }
 
@@ -150,6 +217,7 @@ mod tests {
             (Step::Certificate, &tls, "KAFKA_CA_FILE=\"/opt/ca.pem\""),
             (Step::Certificate, &iam, "set KAFKA_CA_FILE or KAFKA_CA_PEM"),
             (Step::Encryption, &tls, "KAFKA_AUTH=tls"),
+            (Step::ClientCertificate, &tls, "mutual TLS"),
             (Step::Mechanism, &scram, "KAFKA_SCRAM_MECHANISM=SCRAM-SHA-512"),
             (Step::Credentials, &scram, "KAFKA_SECRET_ID=AmazonMSK_relay"),
             (Step::Credentials, &iam, "kafka-cluster:Connect"),

@@ -17,6 +17,11 @@ use crate::credentials::{Credential, CredentialError, CredentialSource};
 /// The longest that one credential may take. Also what a start waits for the first.
 pub(crate) const OBTAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same for one whose predecessor can still be used: a publish waits for it.
+const RENEW_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a renewal that failed is not tried again, for as long as its predecessor can be used.
+const RENEWED_AGAIN_AFTER: Duration = Duration::from_secs(15);
+
 /// How old a user name and password may be when a client is made of them. One that lives goes on with those it has, for
 /// as long as the brokers take them.
 const LOGIN_IS_NEW: Duration = Duration::from_mins(1);
@@ -83,6 +88,8 @@ pub(crate) struct Cache {
     held: Mutex<Option<Held>>,
     /// Held by the one caller that asks the source on behalf of all; its last failure.
     obtaining: tokio::sync::Mutex<Option<CredentialError>>,
+    /// When a renewal last failed that could be done without.
+    failed: Mutex<Option<Moment>>,
     /// How often the source was asked, with an end.
     asked: AtomicU64,
 }
@@ -93,6 +100,7 @@ impl Cache {
             source,
             clock,
             held: Mutex::new(None),
+            failed: Mutex::new(None),
             obtaining: tokio::sync::Mutex::new(None),
             asked: AtomicU64::new(0),
         }
@@ -114,8 +122,19 @@ impl Cache {
         if let Some(held) = self.kept_new(purpose) {
             return Ok(held);
         }
-        let limit = limit.min(OBTAIN_TIMEOUT);
+        let last = self.kept();
+        if let Some(last) = last.as_ref().filter(|_| self.failed_a_moment_ago()) {
+            return Ok(last.clone());
+        }
+        let longest = match last.as_ref().map(|last| last.credential.as_ref()) {
+            Some(Credential::Token { .. }) => RENEW_TIMEOUT,
+            // It may have been rotated, and nothing tells.
+            Some(Credential::Login { .. }) | None => OBTAIN_TIMEOUT,
+        };
+        let limit = limit.min(longest);
         let obtained = tokio::select! {
+            // After a thaw both may be there: an answer that came is not thrown away.
+            biased;
             obtained = self.obtain(purpose) => obtained,
             () = self.clock.sleep(limit) => Err(CredentialError::unavailable(format!(
                 "{} took longer than {limit:.1?}",
@@ -124,6 +143,7 @@ impl Cache {
         };
         obtained.or_else(|error| match self.kept() {
             Some(held) => {
+                *self.failed() = Some(Moment::now(self.clock.as_ref()));
                 tracing::warn!(error = %outbox::Chain(&error), "the Kafka credential was not renewed: the last one is used");
                 Ok(held)
             }
@@ -168,17 +188,28 @@ impl Cache {
         Ok(held)
     }
 
-    /// The brokers have refused it: the next client gets another one.
-    pub(crate) fn refused(&self, refused: &Held) {
+    /// The brokers have refused it: the next client gets another one. Returns whether it was as new as can be had, so
+    /// that another one will fare no better.
+    pub(crate) fn refused(&self, refused: &Held) -> bool {
         let mut held = self.held();
         if held.as_ref().is_some_and(|held| held.is(refused)) {
             *held = None;
         }
+        refused.is_new(Purpose::NewClient, Moment::now(self.clock.as_ref()))
     }
 
     fn kept_new(&self, purpose: Purpose) -> Option<Held> {
         let now = Moment::now(self.clock.as_ref());
         self.held().clone().filter(|held| held.is_new(purpose, now))
+    }
+
+    fn failed_a_moment_ago(&self) -> bool {
+        let now = Moment::now(self.clock.as_ref());
+        self.failed().is_some_and(|failed| now.since(failed) < RENEWED_AGAIN_AFTER)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
@@ -359,6 +390,35 @@ mod tests {
         assert_eq!(bench.token().await, "t1");
         pass(1).await;
         assert!(bench.get(Purpose::KeepClient).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_that_hangs_costs_a_second_now_and_then() {
+        let bench = Bench::new([Answer::Token, Answer::Hangs]);
+        assert_eq!(bench.token().await, "t1");
+        pass(301).await;
+        let took = async || {
+            let began = Instant::now();
+            assert_eq!(bench.token().await, "t1");
+            began.elapsed()
+        };
+        let first = took().await;
+        assert!(first >= RENEW_TIMEOUT && first < RENEW_TIMEOUT + Duration::from_millis(10), "{first:?}");
+        assert_eq!((took().await, bench.asked()), (Duration::ZERO, 2));
+        pass(15).await;
+        assert!(took().await >= RENEW_TIMEOUT);
+        assert_eq!(bench.asked(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_is_to_blame_only_if_it_was_new() {
+        let bench = Bench::new([Answer::Login]);
+        let first = bench.cache.get(Purpose::NewClient, LIMIT).await.unwrap();
+        pass(59).await;
+        assert!(bench.cache.refused(&first));
+        let second = bench.cache.get(Purpose::NewClient, LIMIT).await.unwrap();
+        pass(60).await;
+        assert!(!bench.cache.refused(&second), "it may have been rotated since");
     }
 
     #[tokio::test(start_paused = true)]

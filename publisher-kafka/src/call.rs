@@ -40,6 +40,8 @@ pub(crate) struct Call<'a> {
     order: Order<'a>,
     /// Whether the client is of no use to the next call, by an error it gave.
     outdates_the_client: bool,
+    /// Whether the brokers refused credentials that were not obtained just now: whose fault that is shows next time.
+    was_shown_something_old: bool,
     /// Topics of which a broker refused a record or a batch for its size.
     refused_a_size: BTreeSet<&'a str>,
     tickets: UnboundedSender<Report>,
@@ -55,12 +57,18 @@ impl<'a> Call<'a> {
             config,
             order: Order::new(batch),
             outdates_the_client: false,
+            was_shown_something_old: false,
             refused_a_size: BTreeSet::new(),
             tickets,
             reports,
             started: Instant::now(),
             limit: limit.min(MAX_LIMIT),
         }
+    }
+
+    /// The brokers have refused credentials that may have been renewed since they were obtained: nobody is to blame yet.
+    pub(crate) const fn showed_something_old(&mut self) {
+        self.was_shown_something_old = true;
     }
 
     /// Refuses what is known to be refused wherever it is sent, before anything is.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use outbox::lease_age::Moment;
 use outbox::{Clock, Message};
-use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer, PurgeConfig, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
@@ -15,7 +14,7 @@ use tokio::sync::Notify;
 use crate::blame::Step;
 use crate::ca::Roots;
 use crate::cache::{Cache, Held};
-use crate::config::{KafkaConfig, PROBE_TIMEOUT, asking};
+use crate::config::{KafkaConfig, PROBE_TIMEOUT};
 use crate::context::{Context, Ticket};
 use crate::error::ClientError;
 use crate::in_flight::InFlight;
@@ -30,8 +29,6 @@ const END_POLL: Duration = Duration::from_millis(50);
 pub(crate) struct Client {
     /// `None` only while it is dropped.
     producer: Option<ThreadedProducer<Context>>,
-    /// The settings of a client that asks what this one cannot, if there can be one.
-    asking: Option<ClientConfig>,
     id_header: String,
     /// Whether everything was taken back. Sends hold it for reading: once a purge has begun nothing is sent any more,
     /// or a later record of a key could go while an earlier one was taken back.
@@ -93,7 +90,6 @@ impl Client {
         let made = Moment::now(clock.as_ref());
         Ok(Self {
             producer: Some(producer),
-            asking: asking(settings),
             id_header: config.message_id_header().to_owned(),
             purged: RwLock::new(false),
             in_flight,
@@ -112,11 +108,6 @@ impl Client {
 
     pub(crate) fn context(&self) -> &Context {
         Producer::<Context>::context(self.producer())
-    }
-
-    /// The settings of a client that asks brokers about topics; `None`: there can be none.
-    pub(crate) const fn asking(&self) -> Option<&ClientConfig> {
-        self.asking.as_ref()
     }
 
     /// Puts a record into the queue. Never blocks.

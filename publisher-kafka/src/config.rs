@@ -138,6 +138,11 @@ impl KafkaConfig {
         &self.ca
     }
 
+    /// Whether brokers can be asked about topics: rdkafka hands no token to a client that asks.
+    pub(crate) const fn can_ask(&self) -> bool {
+        !matches!(self.auth, Auth::Iam { .. })
+    }
+
     /// Whether librdkafka knows every setting, as far as can be told without a client.
     pub(crate) fn check(&self, roots: Option<&Roots>) -> Result<(), ClientError> {
         let checked = self.client_config(roots, None).create_native_config().map(drop);

@@ -1,6 +1,6 @@
 //! What the client tells us: its log, its errors, and what became of each record.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use outbox::PublishErrorKind;
 
-use crate::blame::{Step, is_throttled, step_of};
+use crate::blame::{Step, broker_of, is_passing, step_of};
 use crate::cache::{Cache, Held};
 use crate::credentials::Credential;
 use crate::error::answer_to;
@@ -60,6 +60,9 @@ pub(crate) struct Health {
     pub(crate) progress: Instant,
 }
 
+/// How many brokers are remembered that do not take the client.
+const MOST_REFUSALS: usize = 64;
+
 /// Shared by a client and its callbacks.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -67,6 +70,8 @@ pub(crate) struct Context {
     lines: Mutex<VecDeque<String>>,
     /// Why the last connection got no further, if that is known.
     step: Mutex<Option<Step>>,
+    /// Which brokers have not taken the client, and at which step: what other brokers answer does not mend that.
+    refusals: Mutex<HashMap<String, Step>>,
     credentials: Option<Credentials>,
     /// The client's connections.
     pub(crate) sockets: Sockets,
@@ -97,6 +102,7 @@ impl Context {
             }),
             lines: Mutex::default(),
             step: Mutex::default(),
+            refusals: Mutex::default(),
             credentials,
             sockets: Sockets::default(),
             room: Notify::new(),
@@ -128,7 +134,13 @@ impl Context {
 
     /// Why no broker takes the client, if it is not for the network.
     pub(crate) fn step(&self) -> Option<Step> {
-        *lock(&self.step)
+        let last = *lock(&self.step);
+        last.or_else(|| self.refusal())
+    }
+
+    /// Why some broker does not take the client, until somebody changes something, whatever others do.
+    pub(crate) fn refusal(&self) -> Option<Step> {
+        lock(&self.refusals).values().next().copied()
     }
 
     /// A connection got no further, as these words have it. Returns the step that they tell of.
@@ -139,7 +151,20 @@ impl Context {
         if step.is_some() || last.is_some_and(|step| !step.is_final()) {
             *last = step;
         }
+        if let (Some(step), Some(broker)) = (step.filter(|step| step.is_final()), broker_of(words)) {
+            let mut refusals = lock(&self.refusals);
+            if refusals.len() < MOST_REFUSALS {
+                refusals.insert(broker.to_owned(), step);
+            }
+        }
         step
+    }
+
+    /// A broker has taken the client.
+    fn connected(&self, line: &str) {
+        if let Some(broker) = broker_of(line) {
+            lock(&self.refusals).remove(broker);
+        }
     }
 
     /// The client's last lines, oldest first.
@@ -174,6 +199,8 @@ impl ClientContext for Context {
         // Of a connection that a broker closes there is this line, and no error.
         if facility == "FAIL" {
             self.connection_failed(line);
+        } else if facility == "STATE" && line.ends_with("-> UP") {
+            self.connected(line);
         }
         match level {
             RDKafkaLogLevel::Emerg
@@ -238,8 +265,8 @@ impl ClientContext for Context {
         match code {
             RDKafkaErrorCode::AllBrokersDown => health.all_down = true,
             RDKafkaErrorCode::Fatal => health.fatal = true,
-            // MSK has no other code for it.
-            RDKafkaErrorCode::Authentication if is_throttled(reason) => {}
+            // There is no other code for it.
+            RDKafkaErrorCode::Authentication if is_passing(reason) => {}
             // A certificate that is not accepted is none tomorrow either, whatever code it has.
             _ if step.is_some_and(Step::is_final) => {
                 health.misconfigured = Some(RDKafkaErrorCode::Authentication);
@@ -344,6 +371,12 @@ mod tests {
         let no_token = format!("Failed to acquire SASL OAUTHBEARER token: {NO_NEW_TOKEN}");
         raise(RDKafkaErrorCode::Authentication, &no_token);
         raise(RDKafkaErrorCode::SSL, "SSL handshake failed: Connection reset by peer");
+        // The client's own error, on a connection that broke or was too slow.
+        let broken = "sasl_ssl://b:9098/bootstrap: SASL authentication error: SaslAuthenticateRequest failed: Local: Broker transport failure (after 0ms in state DOWN)";
+        raise(RDKafkaErrorCode::BrokerTransportFailure, broken);
+        let broken = "SASL OAUTHBEARER mechanism handshake failed: Local: Broker transport failure: broker's supported mechanisms: (n/a)";
+        raise(RDKafkaErrorCode::Authentication, broken);
+        raise(RDKafkaErrorCode::Authentication, "Failed: Must supply an unexpired token");
         assert_eq!((context.health().misconfigured, context.step()), (None, None));
         raise(RDKafkaErrorCode::BrokerTransportFailure, "Disconnected (after 0ms in state APIVERSION_QUERY)");
         assert_eq!(context.step(), Some(Step::Encryption));
@@ -358,5 +391,31 @@ mod tests {
         assert_eq!(context.step(), None);
         raise(RDKafkaErrorCode::Authentication, "SASL authentication error: invalid credentials");
         assert_eq!(context.step(), Some(Step::Credentials));
+    }
+
+    /// librdkafka says it once, and then only in a line of its log for half a minute.
+    #[test]
+    fn a_refusal_by_one_broker_stays_until_that_broker_takes_the_client() {
+        let context = Context::new(None);
+        let refused = "ssl://b-2:9094/2: SSL handshake failed: certificate verify failed";
+        context.error(KafkaError::Global(RDKafkaErrorCode::SSL), refused);
+        context.answered();
+        assert_eq!((context.health().misconfigured, context.refusal()), (None, Some(Step::Certificate)));
+        assert_eq!(context.step(), Some(Step::Certificate));
+        context.log(
+            RDKafkaLogLevel::Debug,
+            "STATE",
+            "ssl://b-1:9094/1: Broker changed state APIVERSION_QUERY -> UP",
+        );
+        assert_eq!(context.refusal(), Some(Step::Certificate));
+        let up = "[thrd:ssl://b-2:9094/2]: ssl://b-2:9094/2: Broker changed state APIVERSION_QUERY -> UP";
+        context.log(RDKafkaLogLevel::Debug, "STATE", up);
+        assert_eq!((context.refusal(), context.step()), (None, None));
+        context.log(
+            RDKafkaLogLevel::Debug,
+            "FAIL",
+            &format!("{refused} (_SSL): identical to last error: error log suppressed"),
+        );
+        assert_eq!(context.refusal(), Some(Step::Certificate));
     }
 }

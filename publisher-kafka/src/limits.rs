@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use outbox::Clock;
 use outbox::lease_age::Moment;
 use rdkafka::config::ClientConfig;
@@ -46,9 +47,14 @@ impl Limits {
         self.known().limit(topic)
     }
 
-    /// Asks, with a client of these settings, for the limits that matter to these topics, each with its largest record,
-    /// unless they are known. Takes `limit` at most, and never fails.
-    pub(crate) async fn learn(&self, config: &ClientConfig, largest: &HashMap<&str, usize>, limit: Duration) {
+    /// Asks for the limits that matter to these topics, each with its largest record, unless they are known: with a
+    /// client of the settings that `config` gives within a time. Takes `limit` at most, and never fails.
+    pub(crate) async fn learn<'a>(
+        &self,
+        config: impl FnOnce(Duration) -> BoxFuture<'a, Option<ClientConfig>>,
+        largest: &HashMap<&str, usize>,
+        limit: Duration,
+    ) {
         let due = || self.known().due(largest, Moment::now(self.clock.as_ref()));
         if due().is_empty() {
             return;
@@ -59,7 +65,10 @@ impl Limits {
         };
         let due = due();
         if !due.is_empty() {
-            let told = ask::ask(config, &due, deadline - Instant::now()).await;
+            let told = match config(deadline - Instant::now()).await {
+                Some(config) => ask::ask(&config, &due, deadline - Instant::now()).await,
+                None => HashMap::new(),
+            };
             self.known().told(&due, &told, Moment::now(self.clock.as_ref()));
         }
     }

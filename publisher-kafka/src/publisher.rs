@@ -3,14 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use outbox::{Chain, Clock, Message, Outcome, PublishError, PublishErrorKind, Publisher};
+
+use rdkafka::config::ClientConfig;
 
 use crate::auth::Auth;
 use crate::ca::{CaError, Roots};
 use crate::cache::{Cache, Held, OBTAIN_TIMEOUT, Purpose};
 use crate::call::{Call, GiveUp};
 use crate::client::{Client, Visit};
-use crate::config::{KafkaConfig, PROBE_TIMEOUT};
+use crate::config::{KafkaConfig, PROBE_TIMEOUT, asking};
 use crate::credentials::{CredentialError, CredentialSource};
 use crate::in_flight::InFlight;
 use crate::limits::Limits;
@@ -163,6 +166,16 @@ impl KafkaPublisher {
         }
     }
 
+    /// The settings of a client that asks brokers about topics. Its credentials are new: those of the client that
+    /// publishes may have been rotated since. `None`: there are none.
+    async fn asking(&self, limit: Duration) -> Option<ClientConfig> {
+        let credential = match &self.credentials {
+            None => None,
+            Some(cache) => Some(cache.get(Purpose::NewClient, limit).await.ok()?.credential),
+        };
+        asking(self.config.client_config(self.roots.as_ref(), credential.as_deref()))
+    }
+
     fn is_usable(client: &Arc<Client>) -> bool {
         Self::usable(client).is_ok()
     }
@@ -254,19 +267,23 @@ impl Publisher for KafkaPublisher {
             }
         };
         let client = Arc::clone(visit.client());
-        if let Some(asking) = client.asking() {
+        if self.config.can_ask() {
             let largest = call.largest_of_topics();
-            self.limits.learn(asking, &largest, PROBE_TIMEOUT.min(limit / 8)).await;
+            let limit = PROBE_TIMEOUT.min(limit / 8);
+            self.limits.learn(|limit| self.asking(limit).boxed(), &largest, limit).await;
         }
         call.heed(&self.limits);
         if let Some(reason) = call.send(&client).await {
             // What a purge leaves behind in an idempotent client is not to be reasoned about: the next call gets
             // another one.
             let fatal = reason == GiveUp::Fatal;
-            self.retire(&client, if fatal { Replaced::Fatal } else { Replaced::GivenUp });
-            if let (Some(cache), Some(held)) = (&self.credentials, client.refused_credential()) {
-                cache.refused(&held);
+            // First, so that no other call makes its client of what was refused.
+            if let (Some(cache), Some(held)) = (&self.credentials, client.refused_credential())
+                && !cache.refused(&held)
+            {
+                call.showed_something_old();
             }
+            self.retire(&client, if fatal { Replaced::Fatal } else { Replaced::GivenUp });
             visit.give_up();
             call.take_back(&client, reason).await;
         } else if call.leaves_the_client_outdated() {

@@ -1,9 +1,11 @@
 //! User name and password for SCRAM: from a secret of Secrets Manager.
 
 use std::fmt;
+use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::Client;
+use aws_sdk_secretsmanager::config::Builder;
 use aws_sdk_secretsmanager::error::{ProvideErrorMetadata as _, SdkError};
 use aws_sdk_secretsmanager::operation::get_secret_value::GetSecretValueError;
 use futures::FutureExt as _;
@@ -11,10 +13,15 @@ use futures::future::BoxFuture;
 use outbox::Chain;
 use outbox_publisher_kafka::config::SECRET_ID;
 use outbox_publisher_kafka::{Credential, CredentialError, CredentialSource};
+use outbox_store_dynamodb::client_timeouts;
 use serde_json::Value;
 
 /// What the secret holds: the shape that MSK itself wants of a secret that is associated with a cluster.
 const SHAPE: &str = r#"a JSON object with the texts "username" and "password""#;
+
+/// How long a read may take: less than half of what the shortest publish has, so that the SDK is the one that says why.
+/// Each publish tries again.
+const TIMEOUT: Duration = Duration::from_millis(2_500);
 
 /// Reads a secret.
 pub(super) struct SecretLogin {
@@ -24,7 +31,9 @@ pub(super) struct SecretLogin {
 
 impl SecretLogin {
     pub(super) fn new(aws: &SdkConfig, id: String) -> Self {
-        Self { client: Client::new(aws), id }
+        let timeouts = client_timeouts().to_builder().operation_timeout(TIMEOUT).build();
+        let config = Builder::from(aws).timeout_config(timeouts).build();
+        Self { client: Client::from_conf(config), id }
     }
 
     async fn read(&self) -> Result<Credential, CredentialError> {

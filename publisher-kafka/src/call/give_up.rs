@@ -94,7 +94,10 @@ impl Call<'_> {
             GiveUp::Unreachable | GiveUp::Limit => client.context().health().misconfigured,
             GiveUp::Purged => None,
         }
-        .is_some_and(|code| answer_to(code).kind() == PublishErrorKind::Misconfigured);
+        .is_some_and(|code| answer_to(code).kind() == PublishErrorKind::Misconfigured)
+            // One broker of several, whose records are among those that are left.
+            || (matches!(reason, GiveUp::Limit | GiveUp::Unreachable) && client.context().refusal().is_some());
+        let mended_by_hand = mended_by_hand && !self.was_shown_something_old;
         // A record that was taken back from the queue may have been sent before, and have been waiting for another
         // attempt: only where no broker was ever met is it certain that it was not.
         let may_have_been_sent = client.has_met_the_cluster();
@@ -138,6 +141,9 @@ impl Call<'_> {
                 "taken back together with another batch on the same Kafka client".to_owned()
             }
         };
+        if self.was_shown_something_old {
+            why.push_str("; it may have been renewed since it was obtained, and is obtained again for the next publish");
+        }
         let lines = client.context().last_lines(QUOTED_LINES);
         if !lines.is_empty() && reason != GiveUp::Purged {
             why.push_str("; the client's last words: ");

@@ -9,6 +9,7 @@ use outbox::{Clock, Outcome, PublishErrorKind, Publisher, Settings, SystemClock,
 use outbox_local::kafka::{
     Broker, BrokerError, BrokerOptions, Reader, SUPER_USER, Security, unsecured_token,
 };
+use outbox_local::link::Mode;
 use outbox_publisher_kafka::{
     Connect, Credential, CredentialError, CredentialSource, KafkaConfig, KafkaPublisher,
 };
@@ -207,6 +208,82 @@ async fn the_port_of_another_listener_is_told_from_a_broker_that_is_away() {
     let tls = config(broker.bootstrap_servers(), &[("KAFKA_AUTH", "tls"), ("KAFKA_CA_FILE", ca(broker))]);
     let publisher = KafkaPublisher::new(tls, Connect::AtOnce, clock()).unwrap();
     fails(&publisher, unavailable, &["KAFKA_AUTH=tls", "port of another listener"]).await;
+
+    // A broker that wants to know who asks answers one question first.
+    let Some(proving) = self::broker(Security::Scram).await else { return };
+    let tls =
+        config(proving.secure_servers().unwrap(), &[("KAFKA_AUTH", "tls"), ("KAFKA_CA_FILE", ca(proving))]);
+    let publisher = KafkaPublisher::new(tls, Connect::AtOnce, clock()).unwrap();
+    fails(&publisher, unavailable, &["KAFKA_AUTH=tls", "port of another listener"]).await;
+    // And one that does not refuses the proof, every time.
+    let settings = [("KAFKA_AUTH", "scram"), ("KAFKA_SECRET_ID", "s"), ("KAFKA_CA_FILE", ca(broker))];
+    let (config, source) =
+        (config(broker.secure_servers().unwrap(), &settings), Source::of(Credential::login("relay", WRONG)));
+    let publisher = KafkaPublisher::with_credentials(config, source, Connect::AtOnce, clock()).await.unwrap();
+    fails(&publisher, MISCONFIGURED, &["KAFKA_AUTH=scram", "port of another listener"]).await;
+}
+
+/// Two round trips of the proof are too slow, at one step of it or the other: nobody has refused anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_is_slow_while_it_proves_who_it_is_is_no_refusal() {
+    let Some(broker) = broker(Security::Scram).await else { return };
+    let (servers, link) = (broker.linked_servers().unwrap(), broker.link().unwrap());
+    let settings = [("KAFKA_AUTH", "scram"), ("KAFKA_SECRET_ID", "s"), ("KAFKA_CA_FILE", ca(broker))];
+    let (user, password) = broker.credentials().unwrap();
+    for delay in [500, 600, 800].map(Duration::from_millis) {
+        link.set(Mode::Delay(delay));
+        let source = Source::of(Credential::login(user, password));
+        let made =
+            KafkaPublisher::with_credentials(config(servers, &settings), source, Connect::AtOnce, clock());
+        let publisher = made.await.unwrap();
+        let outcomes = publish(&publisher, &messages("orders", 3, 3), LIMIT).await;
+        for outcome in &outcomes {
+            let (error, text) = (failure(outcome), chain(failure(outcome)));
+            println!("{delay:?}: {text}");
+            assert!(!text.contains("refused") && !text.contains("another listener"), "{delay:?}: {text}");
+            assert_eq!(error.kind(), PublishErrorKind::Unavailable, "{delay:?}: {text}");
+        }
+    }
+    link.set(Mode::Pass);
+}
+
+/// Something that was obtained a while ago is refused: it may have been renewed since, so nobody is blamed until the new
+/// one is refused too.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_good_once_and_is_refused_is_obtained_again_before_anybody_is_blamed() {
+    let Some(broker) = broker(Security::OauthBearer).await else { return };
+    let config =
+        config(broker.secure_servers().unwrap(), &[("KAFKA_AUTH", "iam"), ("KAFKA_CA_FILE", ca(broker))]);
+    let (hour, short) = (Duration::from_hours(1), Duration::from_secs(10));
+    // Taken for new for a minute, and for good for two.
+    let source = Source::of(token(short, Duration::from_mins(3)));
+    let clock = Arc::new(TokioClock::starting_at(Ticks::from_system_time(SystemTime::now())));
+    let made = KafkaPublisher::with_credentials(config, source.clone(), Connect::AtOnce, clock.clone());
+    let publisher = made.await.unwrap();
+    publishes(broker, &publisher, "until-it-ended").await;
+    source.give(token(hour, hour));
+    // Used all the time, so that it is kept, until the broker has ended the connection with its token: by the publisher's
+    // clock that was obtained long ago.
+    let (bound, mut stepped) = (Instant::now() + 3 * short, 0);
+    let outcomes = loop {
+        assert!(Instant::now() < bound, "the broker takes the token for ever");
+        if stepped < 80 {
+            clock.step_wall(10_000);
+            stepped += 10;
+        }
+        let outcomes = publish(&publisher, &messages("until-it-ended", 3, 3), LIMIT).await;
+        if outcomes.iter().all(|outcome| matches!(outcome, Outcome::Failed(_))) {
+            break outcomes;
+        }
+        assert_all_acknowledged(&outcomes);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    };
+    for outcome in &outcomes {
+        let (error, text) = (failure(outcome), chain(failure(outcome)));
+        assert_ne!(error.kind(), MISCONFIGURED, "{text}");
+        assert!(text.contains("obtained again"), "{text}");
+    }
+    publishes(broker, &publisher, "after-it-ended").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
