@@ -44,6 +44,11 @@ async fn a_secret_that_cannot_be_had_is_named_and_then_it_can() {
     // The start had found it already.
     assert!(logged(&host, &["no credentials for Kafka", secret]), "{:#?}", host.logs());
 
+    secrets.fall_silent();
+    let outcome = host.invoke(&event).await.unwrap();
+    assert_no_failure(&outcome);
+    assert!(logged(&host, &[secret, "interface endpoint"]), "{:#?}", host.logs());
+
     secrets.hold(r#"{"user":"relay","password":"hunter2"}"#);
     let outcome = host.invoke(&event).await.unwrap();
     let (_, text) = function_error(&outcome);

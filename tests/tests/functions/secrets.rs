@@ -18,6 +18,8 @@ pub(crate) struct Secrets {
 enum Answer {
     Text(String),
     Refusal(&'static str),
+    /// As where there is no way to it.
+    Silence,
 }
 
 impl Secrets {
@@ -48,6 +50,10 @@ impl Secrets {
         *self.answer.lock().unwrap() = Answer::Refusal(code);
     }
 
+    pub(crate) fn fall_silent(&self) {
+        *self.answer.lock().unwrap() = Answer::Silence;
+    }
+
     /// The names of the secrets that were asked for.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
@@ -62,6 +68,7 @@ async fn serve(mut stream: TcpStream, answer: Arc<Mutex<Answer>>, asked: Arc<Mut
         request.clear();
         let (status, body) = match answer.lock().unwrap().clone() {
             Answer::Text(text) => ("200 OK", json!({ "Name": "relay", "SecretString": text })),
+            Answer::Silence => continue,
             Answer::Refusal(code) => ("400 Bad Request", json!({ "__type": code, "Message": "no" })),
         };
         let body = body.to_string();

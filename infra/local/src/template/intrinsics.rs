@@ -75,6 +75,25 @@ impl Resolver<'_> {
                 }
                 _ => Err(self.malformed(argument, "a separator and a list")),
             },
+            ("Fn::Split", Value::Array(arguments)) => match arguments.as_slice() {
+                [Value::String(separator), text] if !separator.is_empty() => {
+                    let text = self.resolve(text, depth)?.unwrap_or_default();
+                    let text = text.as_str().ok_or_else(|| self.malformed(&text, "a text"))?;
+                    Ok(Some(text.split(separator.as_str()).collect()))
+                }
+                _ => Err(self.malformed(argument, "a separator and a text")),
+            },
+            ("Fn::Select", Value::Array(arguments)) => match arguments.as_slice() {
+                [index, list] => {
+                    let list = self.resolve(list, depth)?.unwrap_or_default();
+                    let index = text_of(index).and_then(|index| index.parse::<usize>().ok());
+                    match index.and_then(|index| list.get(index)) {
+                        Some(element) => Ok(Some(element.clone())),
+                        None => Err(self.malformed(&list, "a list with an element of that number")),
+                    }
+                }
+                _ => Err(self.malformed(argument, "a number and a list")),
+            },
             ("Fn::If", Value::Array(arguments)) => match arguments.as_slice() {
                 [Value::String(condition), then, otherwise] => {
                     let holds = self.named_condition(condition, depth)?;
