@@ -1,5 +1,6 @@
 //! The stack as users deploy it: `sam build` and `sam deploy` of `template.yaml`, onto MiniStack. Its table, stream
-//! mapping, filter and schedule wake the real functions, which publish to a real broker.
+//! mapping, filter and schedule wake the real functions, which publish to a real broker; and what becomes of messages
+//! while it is updated, rolled back and deleted.
 //!
 //! Needs what `infra/tools/venv` and `infra/deploy/build` make, and fails without: `tests/run` makes both first. To
 //! leave it out, say so: `LOCAL_SKIP_DEPLOY=1`.
@@ -10,218 +11,131 @@
     reason = "a test says what must hold by panicking"
 )]
 
+mod lifecycle;
+mod load;
+mod messages;
 mod ministack;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use outbox::{Header, Message, MessageIds};
+use outbox::{Message, MessageIds};
 use outbox_local::dynamodb::{Database, check_parts};
-use outbox_local::kafka::{Broker, BrokerOptions, Reader, Record, Require};
-use outbox_store_dynamodb::{StoreOptions, Writer, message_partition};
+use outbox_local::kafka::{Broker, BrokerOptions, Reader, Require};
+use outbox_store_dynamodb::{StoreOptions, Writer};
 
-use ministack::MiniStack;
+use messages::{
+    CUSTOMERS, ORDERS_EACH, compare, count, enqueue_backlog, enqueue_oddities, place_orders, read,
+    wait_until_outbox_is_empty,
+};
+use ministack::{Deployed, MiniStack};
 
 const SKIP: &str = "LOCAL_SKIP_DEPLOY";
+const STACK: &str = "outbox-deploy-test";
 const TABLE: &str = "orders";
 const TOPIC: &str = "order-events";
-const CUSTOMERS: usize = 20;
-const ORDERS_EACH: usize = 10;
-/// What one bucket takes some ten invocations for, at one message a batch.
-const BACKLOG: usize = 400;
 /// From the last commit to the last record read. Cold starts included.
 const DELIVERY_BOUND: Duration = Duration::from_secs(60);
 /// The schedule's shortest interval is a minute.
 const SWEEP_BOUND: Duration = Duration::from_secs(120);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn messages_reach_the_broker_from_a_stack_deployed_onto_ministack() {
-    if std::env::var_os(SKIP).is_some_and(|value| value == "1") {
-        // Not by macro: those are shown for tests that fail.
-        writeln!(std::io::stderr(), "skipped, because {SKIP}=1: the deployment onto MiniStack").unwrap();
-        return;
-    }
-    let options = BrokerOptions { require: Require::Real, ..BrokerOptions::from_env().unwrap() };
-    let broker = Broker::start(options).await.unwrap();
-    broker.create_topic(TOPIC, 3).await.unwrap();
-
-    let ministack = MiniStack::start().await;
-    // First only the stream can deliver: the schedule is a day away.
-    deploy(&ministack, &broker, &[("ScheduleExpression", "rate(1 day)")]).await;
-
-    let database = Database::start(Some(ministack.url().to_owned())).await.unwrap();
-    let client = database.client().await;
-    check_parts(&client, &database.streams_client().await).await.unwrap();
-
-    let options = StoreOptions::new(TABLE);
-    let mut expected = place_orders(&client, &options).await;
-    expected.extend(enqueue_oddities(&client, &options).await);
-
-    let reader = Reader::open(broker.bootstrap_servers(), TOPIC).await.unwrap();
-    let records = read(&reader, expected.len(), DELIVERY_BOUND).await;
-    compare(&records, &expected);
-    wait_until_outbox_is_empty(&client, &options).await;
-    assert_eq!(count(&client, "ORDERS").await, CUSTOMERS * ORDERS_EACH, "business items are left alone");
-
-    // Then only the schedule can.
-    ministack.switch_streams_off().await;
-    deploy(&ministack, &broker, &[("ScheduleExpression", "rate(1 minute)")]).await;
-    let message = Message::new(MessageIds::from_system().next_id(), TOPIC).with_value("swept");
-    Writer::new(client.clone(), options.clone()).enqueue(std::slice::from_ref(&message)).await.unwrap();
-    let records = read(&reader, 1, SWEEP_BOUND).await;
-    compare(&records, &[message]);
-    wait_until_outbox_is_empty(&client, &options).await;
-    assert!(reader.rest().await.unwrap().is_empty(), "nothing is published twice");
-
-    // And a backlog that takes many sweeps, of 4 s each with a timeout of 10 s, is gone on with at once: by the schedule
-    // alone it would take minutes.
-    let slow =
-        [("ScheduleExpression", "rate(1 minute)"), ("FunctionTimeoutSeconds", "10"), ("BatchSize", "1")];
-    deploy(&ministack, &broker, &slow).await;
-    let backlog = enqueue_backlog(&client, &options).await;
-    let records = read(&reader, backlog.len(), SWEEP_BOUND).await;
-    compare(&records, &backlog);
-    wait_until_outbox_is_empty(&client, &options).await;
+/// What the stack stands on, and what is seen of it.
+struct Ground {
+    ministack: MiniStack,
+    broker: Broker,
+    /// The way to `client`'s table.
+    _database: Database,
+    client: Client,
+    options: StoreOptions,
+    reader: Reader,
 }
 
-async fn deploy(ministack: &MiniStack, broker: &Broker, others: &[(&str, &str)]) {
-    let mut parameters = vec![
+impl Ground {
+    /// Everything there, and the stack created: only the stream can deliver, for the schedule is a day away.
+    async fn create() -> Self {
+        let options = BrokerOptions { require: Require::Real, ..BrokerOptions::from_env().unwrap() };
+        let broker = Broker::start(options).await.unwrap();
+        broker.create_topic(TOPIC, 3).await.unwrap();
+        let ministack = MiniStack::start().await;
+        let day = parameters(&ministack, &broker, &[("ScheduleExpression", "rate(1 day)")]);
+        ministack.deploy(STACK, &day, None).await.succeeded();
+
+        let database = Database::start(Some(ministack.url().to_owned())).await.unwrap();
+        let client = database.client().await;
+        check_parts(&client, &database.streams_client().await).await.unwrap();
+        let reader = Reader::open(broker.bootstrap_servers(), TOPIC).await.unwrap();
+        Self { ministack, broker, _database: database, client, options: StoreOptions::new(TABLE), reader }
+    }
+
+    /// Updates the stack: these parameters are all that it has beside where things are.
+    async fn deploy(&self, others: &[(&str, &str)]) -> Deployed {
+        self.ministack.deploy(STACK, &parameters(&self.ministack, &self.broker, others), None).await
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::new(self.client.clone(), self.options.clone())
+    }
+
+    async fn wait_until_empty(&self) {
+        wait_until_outbox_is_empty(&self.client, &self.options).await;
+    }
+}
+
+fn parameters(ministack: &MiniStack, broker: &Broker, others: &[(&str, &str)]) -> Vec<(String, String)> {
+    let places = [
         ("TableName", TABLE),
         ("KafkaBootstrapServers", broker.bootstrap_servers()),
         ("DynamoDbEndpoint", ministack.url()),
         ("LambdaEndpoint", ministack.url()),
     ];
-    parameters.extend(others);
-    ministack.deploy("outbox-deploy-test", &parameters).await;
+    places.iter().chain(others).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Places orders customer by customer, each in one transaction: an order item and two messages of the customer.
-async fn place_orders(client: &Client, options: &StoreOptions) -> Vec<Message> {
-    let writer = Writer::new(client.clone(), options.clone());
-    let ids = MessageIds::from_system();
-    let mut placed = Vec::new();
-    for order in 0..ORDERS_EACH {
-        for customer in 0..CUSTOMERS {
-            let messages = ["placed", "confirmed"].map(|event| {
-                Message::new(ids.next_id(), TOPIC)
-                    .with_key(format!("customer-{customer}"))
-                    .with_value(format!(r#"{{"order":{order},"event":"{event}"}}"#))
-                    .with_header(Header::new("event", event))
-            });
-            let mut items = writer.transact_items(&messages).await.unwrap();
-            items.push(order_item(customer, order));
-            client.transact_write_items().set_transact_items(Some(items)).send().await.unwrap();
-            placed.extend(messages);
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_deployed_onto_ministack_delivers_whatever_is_done_to_it() {
+    if std::env::var_os(SKIP).is_some_and(|value| value == "1") {
+        // Not by macro: those are shown for tests that fail.
+        writeln!(std::io::stderr(), "skipped, because {SKIP}=1: the deployment onto MiniStack").unwrap();
+        return;
     }
-    placed
+    let ground = Ground::create().await;
+    what_the_stream_names_is_delivered(&ground).await;
+    lifecycle::an_update_loses_nothing(&ground).await;
+    lifecycle::an_update_that_fails_is_rolled_back_and_loses_nothing(&ground).await;
+    what_only_the_schedule_can_see_is_delivered(&ground).await;
+    a_backlog_is_gone_on_with_at_once(&ground).await;
+    lifecycle::a_stack_that_is_deleted_leaves_its_messages(&ground).await;
 }
 
-fn order_item(customer: usize, order: usize) -> TransactWriteItem {
-    let put = Put::builder()
-        .table_name(TABLE)
-        .item("PK", AttributeValue::S("ORDERS".to_owned()))
-        .item("SK", AttributeValue::S(format!("{customer}#{order}")))
-        .build();
-    TransactWriteItem::builder().put(put.unwrap()).build()
+async fn what_the_stream_names_is_delivered(ground: &Ground) {
+    let Ground { client, options, reader, .. } = ground;
+    let mut expected = place_orders(client, options).await;
+    expected.extend(enqueue_oddities(client, options).await);
+    let records = read(reader, expected.len(), DELIVERY_BOUND).await;
+    compare(&records, &expected);
+    ground.wait_until_empty().await;
+    assert_eq!(count(client, "ORDERS").await, CUSTOMERS * ORDERS_EACH, "business items are left alone");
 }
 
-/// What is easily lost on the way: no key, an empty key, a tombstone, headers without a value and of one name.
-async fn enqueue_oddities(client: &Client, options: &StoreOptions) -> Vec<Message> {
-    let ids = MessageIds::from_system();
-    let message = || Message::new(ids.next_id(), TOPIC);
-    let messages = vec![
-        message().with_value("no key"),
-        message().with_key("").with_value("an empty key"),
-        message().with_key("a tombstone"),
-        message().with_key([0, 255, 128].as_slice()).with_value([0, 159, 146, 150].as_slice()),
-        message().with_partition(2).with_value("a partition of its own"),
-        message()
-            .with_key("headers")
-            .with_header(Header::new("twice", "1"))
-            .with_header(Header::null("null"))
-            .with_header(Header::new("twice", "2"))
-            .with_header(Header::new("empty", "")),
-    ];
-    Writer::new(client.clone(), options.clone()).enqueue(&messages).await.unwrap();
-    messages
+async fn what_only_the_schedule_can_see_is_delivered(ground: &Ground) {
+    ground.ministack.switch_streams_off().await;
+    ground.deploy(&[("ScheduleExpression", "rate(1 minute)")]).await.succeeded();
+    let message = Message::new(MessageIds::from_system().next_id(), TOPIC).with_value("swept");
+    ground.writer().enqueue(std::slice::from_ref(&message)).await.unwrap();
+    let records = read(&ground.reader, 1, SWEEP_BOUND).await;
+    compare(&records, &[message]);
+    ground.wait_until_empty().await;
+    assert!(ground.reader.rest().await.unwrap().is_empty(), "nothing is published twice");
 }
 
-/// Messages of one key, and so of one bucket, which one relay at a time works on.
-async fn enqueue_backlog(client: &Client, options: &StoreOptions) -> Vec<Message> {
-    let (writer, ids) = (Writer::new(client.clone(), options.clone()), MessageIds::from_system());
-    let message = |n: usize| Message::new(ids.next_id(), TOPIC).with_key("backlog").with_value(n.to_string());
-    let backlog: Vec<Message> = (0..BACKLOG).map(message).collect();
-    for messages in backlog.chunks(100) {
-        writer.enqueue(messages).await.unwrap();
-    }
-    backlog
-}
-
-/// The next records of the topic, as many as there should be.
-async fn read(reader: &Reader, count: usize, bound: Duration) -> Vec<Record> {
-    let mut records = Vec::new();
-    let deadline = Instant::now() + bound;
-    while records.len() < count {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match tokio::time::timeout(left, reader.next()).await {
-            Ok(record) => records.push(record.unwrap()),
-            Err(_) => panic!("{} of {count} records within {bound:?}", records.len()),
-        }
-    }
-    records
-}
-
-/// Every message once, byte for byte, and each key's in the order in which they were committed.
-fn compare(records: &[Record], expected: &[Message]) {
-    let mut by_id: BTreeMap<&str, &Record> = BTreeMap::new();
-    for record in records {
-        let id = record.header_text("x-outbox-message-id").expect("every record carries its message's id");
-        assert!(by_id.insert(id, record).is_none(), "{id} was published twice");
-    }
-    let mut last_of_key: BTreeMap<&[u8], i64> = BTreeMap::new();
-    for message in expected {
-        let id = message.id.to_string();
-        let record = by_id.get(id.as_str()).unwrap_or_else(|| panic!("message {id} is missing"));
-        assert_eq!(record.key.as_deref(), message.key.as_deref(), "the key of {id}");
-        assert_eq!(record.value.as_deref(), message.value.as_deref(), "the value of {id}");
-        let sent: Vec<_> =
-            message.headers.iter().map(|header| (header.key.as_str(), header.value.as_deref())).collect();
-        let mut got: Vec<_> =
-            record.headers.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
-        got.retain(|(key, _)| *key != "x-outbox-message-id");
-        assert_eq!(got, sent, "the headers of {id}");
-        if let Some(partition) = message.partition {
-            assert_eq!(record.partition, partition, "the partition of {id}");
-        }
-        if let Some(key) = message.key.as_deref() {
-            let last = last_of_key.insert(key, record.offset);
-            assert!(last < Some(record.offset), "{id} overtook an earlier message of its key");
-        }
-    }
-}
-
-/// The functions delete after the broker has acknowledged, so a reader can be ahead of them.
-async fn wait_until_outbox_is_empty(client: &Client, options: &StoreOptions) {
-    let deadline = Instant::now() + DELIVERY_BOUND;
-    for bucket in options.bucket_count().buckets() {
-        let partition = message_partition(options.key_prefix(), bucket);
-        while count(client, &partition).await > 0 {
-            assert!(Instant::now() < deadline, "{partition} was not empty within {DELIVERY_BOUND:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-}
-
-async fn count(client: &Client, partition: &str) -> usize {
-    let query = client
-        .query()
-        .table_name(TABLE)
-        .key_condition_expression("PK = :partition")
-        .expression_attribute_values(":partition", AttributeValue::S(partition.to_owned()))
-        .consistent_read(true);
-    query.send().await.unwrap().items().len()
+/// One that takes many sweeps, of 4 s each with a timeout of 10 s: by the schedule alone it would take minutes.
+async fn a_backlog_is_gone_on_with_at_once(ground: &Ground) {
+    let slow =
+        [("ScheduleExpression", "rate(1 minute)"), ("FunctionTimeoutSeconds", "10"), ("BatchSize", "1")];
+    ground.deploy(&slow).await.succeeded();
+    let backlog = enqueue_backlog(&ground.client, &ground.options).await;
+    let records = read(&ground.reader, backlog.len(), SWEEP_BOUND).await;
+    compare(&records, &backlog);
+    ground.wait_until_empty().await;
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 const START_BOUND: Duration = Duration::from_secs(90);
@@ -13,18 +14,46 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How much of MiniStack's log, which holds the functions' logs too, is shown when the test fails.
 const LOG_LINES: usize = 80;
 
-/// The Lambda API is asked for nothing else here, so the SDK that the Python tools bring along is enough.
+/// What the SDK that the Python tools bring along is asked to do; prints JSON.
+const PREAMBLE: &str = r#"
+import json, os, sys, boto3
+from botocore.exceptions import ClientError
+def client(service):
+    return boto3.client(
+        service, endpoint_url=sys.argv[1], region_name=os.environ.get("AWS_REGION", "us-east-1"),
+        aws_access_key_id="test", aws_secret_access_key="test"
+    )
+"#;
 const SWITCH_STREAMS_OFF: &str = r#"
-import os, sys, boto3
-region = os.environ.get("AWS_REGION", "us-east-1")
-client = boto3.client(
-    "lambda", endpoint_url=sys.argv[1], region_name=region, aws_access_key_id="test", aws_secret_access_key="test"
-)
-mappings = client.list_event_source_mappings()["EventSourceMappings"]
+mappings = client("lambda").list_event_source_mappings()["EventSourceMappings"]
 assert mappings, "there is no mapping"
 for mapping in mappings:
-    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    client("lambda").update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+print("null")
 "#;
+const STACK_STATUS: &str = r#"
+try:
+    status = client("cloudformation").describe_stacks(StackName=sys.argv[2])["Stacks"][0]["StackStatus"]
+except ClientError:
+    status = "gone"
+print(json.dumps("gone" if status == "DELETE_COMPLETE" else status))
+"#;
+/// The variables of each.
+const FUNCTIONS: &str = r#"
+functions = client("lambda").list_functions()["Functions"]
+print(json.dumps([function.get("Environment", {}).get("Variables", {}) for function in functions]))
+"#;
+/// Fails by itself after a second, when the functions have been updated: nobody signals it.
+const NEVER_COMES: &str = "
+  NeverComesHandle:
+    Type: AWS::CloudFormation::WaitConditionHandle
+  NeverComes:
+    Type: AWS::CloudFormation::WaitCondition
+    DependsOn: [StreamRelayFunction, ScheduledRelayFunction]
+    Properties:
+      Handle: !Ref NeverComesHandle
+      Timeout: '1'
+";
 
 /// A running MiniStack.
 ///
@@ -64,37 +93,72 @@ impl MiniStack {
         &self.url
     }
 
-    /// Deploys what `infra/deploy/build` has built.
-    pub(crate) async fn deploy(&self, stack: &str, parameters: &[(&str, &str)]) {
-        let command = tokio::process::Command::new(repository().join("infra/deploy/deploy"))
-            .arg(&self.url)
-            .arg(stack)
-            .args(parameters.iter().map(|(name, value)| format!("{name}={value}")))
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(DEPLOY_BOUND, command)
-            .await
-            .unwrap_or_else(|_| panic!("sam deploy was not done within {DEPLOY_BOUND:?}"))
-            .expect("infra/deploy/deploy starts");
-        assert!(
-            output.status.success(),
-            "infra/deploy/deploy failed: {}\n{}",
-            String::from_utf8_lossy(&output.stderr),
-            String::from_utf8_lossy(&output.stdout)
-        );
+    /// Deploys what `infra/deploy/build` has built, or another build.
+    pub(crate) async fn deploy(
+        &self,
+        stack: &str,
+        parameters: &[(String, String)],
+        build: Option<&Path>,
+    ) -> Deployed {
+        let mut command = tokio::process::Command::new(repository().join("infra/deploy/deploy"));
+        command.arg(&self.url).arg(stack);
+        command.args(parameters.iter().map(|(name, value)| format!("{name}={value}")));
+        if let Some(build) = build {
+            command.env("SAM_BUILD_DIR", build);
+        }
+        run(command).await
+    }
+
+    /// Deletes a stack.
+    pub(crate) async fn delete(&self, stack: &str) -> Deployed {
+        let mut command = tokio::process::Command::new(repository().join("infra/deploy/delete"));
+        command.arg(&self.url).arg(stack);
+        run(command).await
+    }
+
+    /// The build, with a resource that fails once the functions have been updated.
+    #[expect(clippy::unused_self, reason = "it is for a deployment onto this")]
+    pub(crate) fn build_with_a_resource_that_never_comes(&self) -> tempfile::TempDir {
+        let build = repository().join(".aws-sam/build");
+        let broken = tempfile::tempdir().expect("a temporary directory");
+        for entry in std::fs::read_dir(&build).expect("there is a build") {
+            let entry = entry.expect("it can be read");
+            std::os::unix::fs::symlink(entry.path(), broken.path().join(entry.file_name())).expect("a link");
+        }
+        let (from, to) = (build.join("template.yaml"), broken.path().join("template.yaml"));
+        let template = std::fs::read_to_string(from).expect("the build has a template");
+        let (head, tail) = template.split_once("\nResources:\n").expect("it has resources");
+        std::fs::remove_file(&to).expect("the link goes");
+        std::fs::write(&to, format!("{head}\nResources:{NEVER_COMES}{tail}")).expect("it can be written");
+        broken
+    }
+
+    /// The status of a stack, as CloudFormation calls it; `gone` without one.
+    pub(crate) async fn stack_status(&self, stack: &str) -> String {
+        self.ask(STACK_STATUS, &[stack]).await.as_str().expect("a status").to_owned()
+    }
+
+    /// The variables of each function there is.
+    pub(crate) async fn functions(&self) -> Vec<Value> {
+        self.ask(FUNCTIONS, &[]).await.as_array().expect("a list").clone()
     }
 
     /// Switches every stream mapping off: from here on only a schedule wakes a function.
     pub(crate) async fn switch_streams_off(&self) {
+        self.ask(SWITCH_STREAMS_OFF, &[]).await;
+    }
+
+    async fn ask(&self, script: &str, arguments: &[&str]) -> Value {
         let tools =
             tokio::process::Command::new(repository().join("infra/tools/venv")).arg("--check").output();
         let tools = tools.await.expect("infra/tools/venv starts").stdout;
         let python = Path::new(String::from_utf8_lossy(&tools).trim()).join("bin/python");
+        let script = format!("{PREAMBLE}{script}");
         let output =
-            tokio::process::Command::new(python).args(["-c", SWITCH_STREAMS_OFF, &self.url]).output();
+            tokio::process::Command::new(python).args(["-c", &script, &self.url]).args(arguments).output();
         let output = output.await.expect("Python starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("it prints JSON")
     }
 
     fn log(&self) -> String {
@@ -127,6 +191,34 @@ impl Drop for MiniStack {
 
 fn log_path(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("ministack.log")
+}
+
+async fn run(mut command: tokio::process::Command) -> Deployed {
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(DEPLOY_BOUND, output)
+        .await
+        .unwrap_or_else(|_| panic!("{command:?} was not done within {DEPLOY_BOUND:?}"))
+        .expect("the script starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Deployed { is_success: output.status.success(), said: text(&output.stderr) + &text(&output.stdout) }
+}
+
+/// How a deployment ended, and what it said.
+#[must_use]
+pub(crate) struct Deployed {
+    is_success: bool,
+    said: String,
+}
+
+impl Deployed {
+    pub(crate) fn succeeded(self) {
+        assert!(self.is_success, "it failed: {}", self.said);
+    }
+
+    pub(crate) fn failed(self) -> String {
+        assert!(!self.is_success, "it succeeded: {}", self.said);
+        self.said
+    }
 }
 
 /// The root of the repository.

@@ -119,8 +119,9 @@ impl Reader {
             match tokio::time::timeout(QUIET, self.consumer.recv()).await {
                 Err(_quiet) => return Ok(rest),
                 Ok(Ok(message)) => rest.push(record(&message)),
-                // Behind the last record may be the marks of transactions, which are no records.
-                Ok(Err(KafkaError::PartitionEOF(partition))) => drop(ends.remove(&partition)),
+                // It may have been there since before the records that are missing: the end that counts is the broker's.
+                // Where that has the marks of transactions behind the last record, the silence after it tells.
+                Ok(Err(KafkaError::PartitionEOF(_))) => {}
                 Ok(Err(error)) if passes(&error) => {}
                 Ok(Err(source)) => return Err(self.failed(source)),
             }
