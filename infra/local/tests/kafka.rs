@@ -183,3 +183,24 @@ async fn an_external_address_without_a_broker_is_named() {
     let error = Broker::start(options).await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1") && error.contains("KAFKA_BOOTSTRAP_SERVERS"), "{error}");
 }
+
+/// The end of the topic is told once for every time that it is reached, and nobody asked for that.
+#[tokio::test]
+async fn what_came_after_an_end_was_reached_is_in_the_rest() {
+    let Some(broker) = started_here().await else {
+        return;
+    };
+    broker.create_topic("orders", 1).await.unwrap();
+    let (producer, reader) =
+        (producer(&broker), Reader::open(broker.bootstrap_servers(), "orders").await.unwrap());
+    for round in 0..20 {
+        send(&producer, "orders", &format!("{round} before")).await.unwrap();
+        assert_eq!(next(&reader).await.value.unwrap(), format!("{round} before").as_bytes());
+        for after in ["after", "last"] {
+            send(&producer, "orders", &format!("{round} {after}")).await.unwrap();
+        }
+        let rest = reader.rest().await.unwrap().into_iter().map(|record| record.value.unwrap());
+        let expected = ["after", "last"].map(|after| format!("{round} {after}").into_bytes());
+        assert_eq!(rest.collect::<Vec<_>>(), expected);
+    }
+}
