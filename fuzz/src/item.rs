@@ -102,12 +102,16 @@ fn check_well_formed(item: &Item, row: Sequence, message: &Message, options: &St
 
 /// What is not a message says which item it is, names an attribute that is at fault, and keeps the key if there is one.
 fn check_malformed(item: &Item, row: Sequence, malformed: &Malformed) {
-    let Malformed { reason, key } = malformed;
+    let Malformed { reason, key, about } = malformed;
     assert!(reason.contains(&format!("item {row} of bucket 3")), "{reason}");
     let text = reason.to_lowercase();
     let is_named = |name: &&str| text.contains(name.to_lowercase().trim_end_matches('s'));
     assert!(faults(item).iter().any(is_named), "{reason}: at fault are {:?}", faults(item));
     assert!(reason.len() <= LONGEST_ERROR && !reason.contains(char::is_control), "{reason:?}");
+    let text_of = |name: &str| item.get(name).and_then(|value| value.as_s().ok());
+    let (id, topic) = (text_of("MessageId").map(|id| id.to_lowercase()), text_of("Topic"));
+    assert!(about.id.is_none_or(|shown| id == Some(shown.to_string())), "{about:?}");
+    assert!(about.topic.is_none() || about.topic.as_ref() == topic, "{about:?}");
     match (key, item.get("Key")) {
         (MalformedKey::Readable(None), None) => {}
         (MalformedKey::Readable(Some(key)), Some(AttributeValue::B(stored))) => {

@@ -7,6 +7,7 @@
 //! This crate knows no database and no broker. Stores implement [`store::OutboxStore`], publishers implement
 //! [`publisher::Publisher`]. Time, chance and identity are passed in.
 
+pub mod about;
 pub mod backoff;
 pub mod bucket;
 pub mod clock;
@@ -31,7 +32,9 @@ pub mod relay;
 pub mod settings;
 pub mod store;
 pub mod ticks;
+pub mod trace_context;
 
+pub use about::About;
 pub use backoff::Backoff;
 pub use bucket::{Bucket, BucketCount};
 pub use clock::{Clock, Monotonic, SystemClock, TokioClock};
@@ -46,3 +49,4 @@ pub use relay::{BucketEnd, Budget, Continuous, Relay, RunReport};
 pub use settings::{SettingError, Settings};
 pub use store::{Lease, LeaseTimes, OutboxStore};
 pub use ticks::Ticks;
+pub use trace_context::TraceId;

@@ -131,6 +131,11 @@ pub enum MessageFault {
     NegativePartition(i32),
 }
 
+/// Whether Kafka could have a topic of this name.
+pub(crate) fn is_topic(name: &str) -> bool {
+    check_topic(name).is_ok()
+}
+
 /// Kafka's own rule for topic names (`org.apache.kafka.common.internals.Topic`).
 fn check_topic(topic: &str) -> Result<(), MessageFault> {
     if topic.is_empty() {

@@ -26,6 +26,11 @@ pub trait Publisher: Send + Sync + 'static {
     fn in_flight(&self) -> usize {
         0
     }
+
+    /// How often it has replaced the client that it sends with, since it was made. A publisher that has none says zero.
+    fn replaced_clients(&self) -> u64 {
+        0
+    }
 }
 
 /// What became of one message.

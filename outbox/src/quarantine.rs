@@ -87,6 +87,9 @@ pub trait Quarantine<Row>: Send + Sync {
         limit: Duration,
     ) -> BoxFuture<'a, Moved<Row>>;
 
+    /// How many keys are parked, or on their way back, in all buckets. For those who watch: it may be a moment behind.
+    fn count_parked(&self, limit: Duration) -> BoxFuture<'_, Result<u64, StoreError>>;
+
     /// Counts one more attempt at each of these messages, which stay. Those that are gone are no error.
     ///
     /// A message that has [attempts](crate::store::Stored::attempts) is sent ahead of what is behind it in its key, alone:

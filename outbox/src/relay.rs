@@ -6,10 +6,13 @@
 mod budget;
 mod continuous;
 mod drain;
+mod durations;
 mod engine;
+mod failure;
 mod held;
 mod hinted;
 mod report;
+mod sampling;
 mod set_aside;
 mod settle;
 mod sweep;
@@ -18,6 +21,9 @@ mod workers;
 
 pub use budget::{Budget, MIN_INVOCATION};
 pub use continuous::Continuous;
+pub use durations::Durations;
 pub use engine::Relay;
+pub use failure::{FailureKind, Failures};
 pub use report::{BucketEnd, BucketReport, RunError, RunReport};
+pub use sampling::BacklogSample;
 pub use workers::{NoWorkers, Started, Workers, WorkersError};

@@ -33,7 +33,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::quarantine::Quarantine;
-use crate::{Bucket, BucketCount, Message, RelayId, StoreError, Ticks};
+use crate::{About, Bucket, BucketCount, Message, RelayId, StoreError, Ticks};
 
 /// Keeps messages and leases.
 pub trait OutboxStore: Send + Sync + 'static {
@@ -380,6 +380,8 @@ pub struct Malformed {
     pub reason: String,
     /// Its key, which may be readable all the same.
     pub key: MalformedKey,
+    /// What else can be read of it.
+    pub about: About,
 }
 
 /// The key of a malformed message.

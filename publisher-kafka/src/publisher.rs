@@ -299,4 +299,8 @@ impl Publisher for KafkaPublisher {
     fn in_flight(&self) -> usize {
         self.in_flight.count()
     }
+
+    fn replaced_clients(&self) -> u64 {
+        Replaced::ALL.iter().map(|reason| self.replaced.of(*reason)).sum()
+    }
 }

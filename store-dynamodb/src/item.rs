@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
 use outbox::headers::{self, HeaderError};
 use outbox::store::{Malformed, MalformedKey, Stored};
-use outbox::{Bucket, Message, MessageId, StoreError, StoreErrorKind, Ticks};
+use outbox::{About, Bucket, Message, MessageId, StoreError, StoreErrorKind, Ticks, TraceId};
 
 use crate::StoreOptions;
 use crate::schema::{Item, attribute};
@@ -111,10 +111,9 @@ pub fn from_item(options: &StoreOptions, bucket: Bucket, mut item: Item, size: u
     let malformed_key =
         key.as_ref().map_or(MalformedKey::Unreadable, |key| MalformedKey::Readable(key.clone()));
     let message = key.and_then(|key| read(&mut item, key)).map_err(|fault| {
-        // Anything can stand there: only an id is shown.
-        let id = text(&item, attribute::MESSAGE_ID).ok().and_then(MessageId::parse);
-        let id = id.map_or_else(String::new, |id| format!(" (message {id})"));
-        Malformed { reason: format!("item {row} of bucket {bucket}{id}: {fault}"), key: malformed_key }
+        let about = about(&item);
+        let id = about.id.map_or_else(String::new, |id| format!(" (message {id})"));
+        Malformed { reason: format!("item {row} of bucket {bucket}{id}: {fault}"), key: malformed_key, about }
     });
     Read::Message(Stored { row, size, attempts, message })
 }
@@ -143,12 +142,26 @@ fn read(item: &mut Item, key: Option<Bytes>) -> Result<Message, Fault> {
         .map(|partition| i32::try_from(partition).ok().filter(|partition| *partition >= 0))
         .map(|partition| partition.ok_or(Fault::Invalid(attribute::PARTITION)))
         .transpose()?;
+    let value = read_binary(item, attribute::VALUE)?;
+    // Last: whatever else is wrong, they are there to tell the message's trace.
     let headers = match read_binary(item, attribute::HEADERS)? {
         Some(blob) => headers::decode(&blob).map_err(Fault::Headers)?,
         None => Vec::new(),
     };
-    let value = read_binary(item, attribute::VALUE)?;
     Ok(Message { id, topic, key, value, headers, partition })
+}
+
+/// What can be said of an item's message. Anything can stand in it: no more is shown than what is what it should be.
+pub(crate) fn about(item: &Item) -> About {
+    let id = text(item, attribute::MESSAGE_ID).ok().and_then(MessageId::parse);
+    let blob = item.get(attribute::HEADERS).and_then(|blob| blob.as_b().ok());
+    let headers = blob.and_then(|blob| headers::decode(&Bytes::copy_from_slice(blob.as_ref())).ok());
+    let trace = headers.and_then(|headers| TraceId::of(&headers));
+    let about = About { id, trace, topic: None };
+    match text(item, attribute::TOPIC) {
+        Ok(topic) => about.with_topic(topic),
+        Err(_) => about,
+    }
 }
 
 /// A wrong stamp means that writer and relay look for messages in different buckets: loud, and never skipped.
@@ -280,6 +293,24 @@ mod tests {
         assert_eq!((n("Partition"), n("BucketCount"), n("CreatedAtUtc")), ("3", "8", "639316345534567890"));
         assert_eq!(b("Headers"), b"\x01\x01\0\0\0\x01\0\0\0h\x01\0\0\x001");
         assert_eq!(item["MessageId"].as_s().unwrap().len(), 36);
+    }
+
+    #[test]
+    fn what_can_be_said_of_a_malformed_item_is_said_and_no_more() {
+        const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+        let message = Message::new(Chance::seeded(1).message_id(NOW), "orders");
+        let parent = format!("00-{TRACE}-b7ad6b7169203331-01");
+        let traced = message.clone().with_header(Header::new("traceparent", parent));
+        let mut item = to_item(&options(), &traced, Bucket::new(3), Sequence(7), NOW).unwrap();
+        item.insert(attribute::VALUE.to_owned(), AttributeValue::Bool(true));
+        let about = malformed(item.clone()).about;
+        assert_eq!((about.id, about.topic.as_deref()), (Some(message.id), Some("orders")));
+        assert_eq!(about.trace.map(|trace| trace.to_string()).as_deref(), Some(TRACE));
+
+        item.insert(attribute::TOPIC.to_owned(), AttributeValue::S("a card's number".to_owned()));
+        item.insert(attribute::MESSAGE_ID.to_owned(), AttributeValue::S("a name".to_owned()));
+        item.insert(attribute::HEADERS.to_owned(), AttributeValue::B(Blob::new([1, 2])));
+        assert_eq!(malformed(item).about, About::default());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! The table format is frozen and shared with other writers and relays (design.md, section 4).
 
+mod backlog;
 mod coordination;
 mod delete;
 mod error;

@@ -7,14 +7,14 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
-use outbox::store::{Backlog, FetchRequest, Fetched};
-use outbox::{Bucket, Chain, StoreError, Ticks};
+use outbox::store::{FetchRequest, Fetched};
+use outbox::{Bucket, Chain, StoreError};
 
 use crate::error::{Effect, store_error};
 use crate::item::{Read, from_item};
 use crate::limits::item_size;
 use crate::request::Until;
-use crate::schema::{Item, attribute};
+use crate::schema::Item;
 use crate::{DynamoDbStore, Sequence};
 
 /// How many probes are under way at once.
@@ -136,41 +136,6 @@ impl DynamoDbStore {
         }
     }
 
-    /// How much waits: heads for the age, and a count that ends with one page a bucket.
-    pub(crate) async fn sample_backlog(
-        &self,
-        buckets: &BTreeSet<Bucket>,
-        limit: Duration,
-    ) -> Result<Backlog, StoreError> {
-        let until = self.until(limit);
-        let sample = |bucket: Bucket| self.sample_bucket(bucket, until).boxed();
-        let samples = buckets.iter().map(|bucket| sample(*bucket)).collect();
-        let mut total = Backlog { is_exact: true, ..Backlog::default() };
-        for sample in concurrently(CONCURRENT_PROBES, samples).await {
-            let sample = sample?;
-            total.pending += sample.pending;
-            total.is_exact &= sample.is_exact;
-            total.oldest = total.oldest.into_iter().chain(sample.oldest).min();
-        }
-        Ok(total)
-    }
-
-    async fn sample_bucket(&self, bucket: Bucket, until: Until) -> Result<Backlog, StoreError> {
-        let query = self
-            .query_messages(bucket, None)
-            .projection_expression("#created")
-            .expression_attribute_names("#created", attribute::CREATED_AT_UTC);
-        let page = query.customize().config_override(self.within(until, "backlog query")?).send().await;
-        let page = page.map_err(|error| store_error(&self.options, Effect::Reads, "backlog query", error))?;
-        let created =
-            |item: &Item| item.get(attribute::CREATED_AT_UTC)?.as_n().ok()?.parse().ok().map(Ticks::from_raw);
-        Ok(Backlog {
-            pending: u64::try_from(page.count()).unwrap_or(0),
-            is_exact: page.last_evaluated_key().is_none(),
-            oldest: page.items().iter().filter_map(created).min(),
-        })
-    }
-
     async fn exists(&self, query: QueryFluentBuilder, until: Until) -> Result<bool, StoreError> {
         let query = query.limit(1).projection_expression("#partition");
         let page = query.customize().config_override(self.within(until, "probe")?).send().await;
@@ -179,7 +144,7 @@ impl DynamoDbStore {
     }
 
     /// Messages of a bucket, in a range of numbers if one is given.
-    fn query_messages(&self, bucket: Bucket, range: Option<Gap>) -> QueryFluentBuilder {
+    pub(crate) fn query_messages(&self, bucket: Bucket, range: Option<Gap>) -> QueryFluentBuilder {
         let partition = AttributeValue::S(self.options.message_partition(bucket));
         let query = self
             .client
@@ -199,7 +164,7 @@ impl DynamoDbStore {
 
 /// Numbers that a batch skips, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gap {
+pub(crate) struct Gap {
     first: Sequence,
     last: Sequence,
 }

@@ -27,13 +27,14 @@ use futures::FutureExt as _;
 use outbox::concurrently::concurrently;
 use outbox::quarantine::{Move, Moved, Parking, Why};
 use outbox::{Bucket, Lease, LeaseTimes, RelayId, StoreError, StoreErrorKind};
+use tracing::field::display;
 
 use crate::error::{Effect, store_error};
-use crate::item::{binary, number};
+use crate::item::{about, binary, number};
 use crate::lease::lease_record;
 use crate::limits::{MAX_ITEM_BYTES, item_size};
 use crate::request::Until;
-use crate::schema::{Item, PARKED_KEY, attribute};
+use crate::schema::{Item, PARKED, PARKED_KEY, attribute};
 use crate::{DynamoDbStore, Sequence};
 
 /// The most messages of one transaction: each takes a put and a delete, and at worst a marker of its own; the lease and
@@ -110,6 +111,44 @@ impl DynamoDbStore {
             }
             if start.is_none() {
                 return Ok(keys);
+            }
+        }
+    }
+
+    /// How many keys are parked in all buckets, by the counts that stand beside the leases.
+    pub(crate) async fn count_parked_keys(&self, until: Until) -> Result<u64, StoreError> {
+        let what = "query of the numbers of parked keys";
+        let mut total = 0_u64;
+        let mut start: Option<Item> = None;
+        loop {
+            let partition = AttributeValue::S(self.options.coordination_partition());
+            let query = self
+                .client
+                .query()
+                .table_name(&self.options.table_name)
+                .key_condition_expression("#partition = :partition AND begins_with(#sort, :parked)")
+                .expression_attribute_names("#partition", &self.options.partition_key_attribute)
+                .expression_attribute_names("#sort", &self.options.sort_key_attribute)
+                .expression_attribute_values(":partition", partition)
+                .expression_attribute_values(":parked", AttributeValue::S(PARKED.to_owned()))
+                .consistent_read(true)
+                .set_exclusive_start_key(start);
+            let page = query.customize().config_override(self.within(until, what)?).send().await;
+            let page = page.map_err(|error| store_error(&self.options, Effect::Reads, what, error))?;
+            for item in page.items() {
+                let keys = item.get(attribute::PARKED_KEYS).and_then(|keys| keys.as_n().ok());
+                // One that cannot be read leaves the total unknown: it is not zero.
+                let keys: u64 = keys.and_then(|keys| keys.parse().ok()).ok_or_else(|| {
+                    let sort = item.get(&self.options.sort_key_attribute).and_then(|sort| sort.as_s().ok());
+                    let sort = sort.map_or("", String::as_str);
+                    let message = format!("the item {sort:?} has no readable {}", attribute::PARKED_KEYS);
+                    StoreError::new(StoreErrorKind::Misconfigured, message)
+                })?;
+                total = total.saturating_add(keys);
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Ok(total);
             }
         }
     }
@@ -230,10 +269,11 @@ impl DynamoDbStore {
                 }
                 marked.insert(key.clone());
             }
-            let (row, size) = (aside.one.row, item_size(&aside.item));
+            let (row, size, about) = (aside.one.row, item_size(&aside.item), about(&aside.item));
             let Some(item) = self.set_aside_item(bucket, aside) else {
                 let what = "a message is too large to be set aside: its key waits";
-                tracing::error!(%bucket, item = %row, size, "{what}");
+                let (id, topic, trace) = (about.id.map(display), about.topic, about.trace.map(display));
+                tracing::error!(%bucket, message_id = id, topic, trace_id = trace, item = %row, size, "{what}");
                 continue;
             };
             items.push(put(&self.options, item));

@@ -41,7 +41,8 @@ const COORDINATION: &str = "COORDINATION";
 const LEASE: &str = "LEASE#";
 const RELAY: &str = "RELAY#";
 const QUARANTINE: &str = "QUARANTINE";
-const PARKED: &str = "PARKED#";
+/// What the sort keys of the numbers of parked keys begin with, beside the leases.
+pub(crate) const PARKED: &str = "PARKED#";
 /// What the sort keys of parked keys begin with. Not with a digit, as those of messages do.
 pub(crate) const PARKED_KEY: &str = "KEY#";
 

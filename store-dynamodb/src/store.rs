@@ -117,6 +117,10 @@ impl Quarantine<Sequence> for DynamoDbStore {
         Box::pin(self.park_messages(relay, lease, times, moves, self.until(limit)))
     }
 
+    fn count_parked(&self, limit: Duration) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.count_parked_keys(self.until(limit)))
+    }
+
     fn count_attempts<'a>(
         &'a self,
         bucket: Bucket,

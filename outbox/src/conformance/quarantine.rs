@@ -33,6 +33,8 @@ pub async fn moves_poison_and_parks_its_key<H: Harness>(harness: &H) -> Result<R
     let expected = messages[1].key.clone().map(|key| (key, Parking::Parked));
     stage.equal("the parked keys", &parked, &expected.into_iter().collect())?;
     let again = park(&stage, "a", moved.lease.unwrap_or(lease), &[poison(&rows[1])]).await?;
+    let counted = stage.quarantine()?.count_parked(LIMIT).await;
+    stage.equal("how many keys are parked", &stage.succeeds("a count of parked keys", counted)?, &1)?;
     stage.equal("what is moved a second time", &again.rows, &vec![rows[1].clone()])?;
 
     let leases: Vec<Lease> = again.lease.into_iter().collect();

@@ -122,6 +122,11 @@ impl Quarantine<i64> for MemoryStore {
         })
     }
 
+    fn count_parked(&self, _: Duration) -> BoxFuture<'_, Result<u64, StoreError>> {
+        let count: usize = self.lock().set_aside.values().map(|aside| aside.parked.len()).sum();
+        Box::pin(async move { Ok(u64::try_from(count).unwrap_or(u64::MAX)) })
+    }
+
     fn count_attempts<'a>(
         &'a self,
         bucket: Bucket,

@@ -42,6 +42,9 @@ const LONGEST_CALL: Duration = Duration::from_secs(5);
 /// What asking for further sweeps may take, however much time is left. Where their service cannot be reached, as from a
 /// VPC without a way to it, this is what every attempt costs.
 const LONGEST_HAND_ON: Duration = Duration::from_secs(1);
+/// What the sample of the backlog may take, however much time is left: it is for those who watch, and what is to be
+/// published waits for it.
+const LONGEST_SAMPLE: Duration = Duration::from_secs(1);
 /// What one publish may take in a run that has no deadline: a hung connection would hold a bucket for ever.
 const OPEN_ENDED_PUBLISH: Duration = Duration::from_secs(120);
 
@@ -105,6 +108,13 @@ impl Budget {
         self.less(PUBLISH + BEHIND_PUBLISH).min(LONGEST_CALL)
     }
 
+    /// What a sample of the backlog may take. Zero: none is taken, for a batch that could be started before it could not be
+    /// after it.
+    pub fn for_sample(&self) -> Duration {
+        // A call may end a tenth of a second after its limit.
+        self.less(MIN_INVOCATION + LONGEST_SAMPLE / 5).min(LONGEST_SAMPLE)
+    }
+
     /// What a publish may take.
     pub fn for_publish(&self) -> Duration {
         if self.remaining().is_none() { OPEN_ENDED_PUBLISH } else { self.less(BEHIND_PUBLISH) }
@@ -144,6 +154,7 @@ mod tests {
         let clock = Arc::new(TokioClock::starting_at(Ticks::from_raw(639_000_000_000_000_000)));
         let budget = Budget::new(clock.clone(), Duration::from_secs(10));
         assert!(budget.may_start_batch());
+        assert_eq!(budget.for_sample(), LONGEST_SAMPLE);
         tokio::time::advance(Duration::from_secs(4)).await;
         assert!(budget.may_start_batch());
         assert!(budget.for_fetch() < budget.for_publish());
@@ -151,6 +162,7 @@ mod tests {
         assert!(budget.for_delete() < budget.for_close());
         assert!(budget.for_close() < budget.remaining().unwrap());
         assert!(budget.for_hand_on() > Duration::from_millis(500));
+        assert_eq!(budget.for_sample(), Duration::ZERO, "it would take the time of the last batch");
 
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(!budget.may_start_batch(), "a batch would be started that cannot be finished");

@@ -237,7 +237,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
 
     fn end_turn(&self, bucket: Bucket, turn: Turn<S>, state: &mut State<S>) {
         let end = turn.report.end;
-        self.turn_ended(bucket, turn.report, &mut state.report);
+        self.turn_ended(bucket, turn.report, turn.publishes, &mut state.report);
         let now = self.clock.monotonic();
         state.busy.remove(&bucket);
         if state.excess.remove(&bucket) {

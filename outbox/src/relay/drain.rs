@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use futures::future::{self, Either};
+use tracing::field::display;
 
 use super::budget::Budget;
+use super::durations::Durations;
 use super::engine::Relay;
+use super::failure::FailureKind;
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError};
 use super::settle::{Failed, Next, settle};
@@ -15,6 +18,7 @@ use crate::publisher::{Outcome, PublishErrorKind, Publisher};
 use crate::store::{FetchRequest, OutboxStore, Stored};
 use crate::{
     Bucket, Chain, Clock, Lease, Message, Monotonic, RelayId, RelayOptions, StoreError, StoreErrorKind,
+    TraceId,
 };
 
 /// The longest that a renewal may take: it must be over, one way or the other, well before the lease is.
@@ -37,6 +41,8 @@ pub(super) struct Turn<S: OutboxStore> {
     pub(super) is_behind: bool,
     /// Whether it was a turn at all.
     pub(super) had_turn: bool,
+    /// How long each publish took.
+    pub(super) publishes: Durations,
     pub(super) report: BucketReport,
 }
 
@@ -44,7 +50,8 @@ impl<S: OutboxStore> Turn<S> {
     /// A turn that has not begun.
     pub(super) fn put_off(held: Held, memory: Memory<S>) -> Self {
         let report = BucketReport { end: BucketEnd::TurnOver, ..BucketReport::default() };
-        Self { held: Some(held), memory, is_behind: true, had_turn: false, report }
+        let publishes = Durations::default();
+        Self { held: Some(held), memory, is_behind: true, had_turn: false, publishes, report }
     }
 }
 
@@ -106,11 +113,13 @@ pub(super) async fn drain<S: OutboxStore, P: Publisher>(
         clock: relay.clock.as_ref(),
         id,
         budget,
+        bucket: held.lease.bucket,
         held: Some(held),
         memory,
         outlasted: None,
         is_behind: true,
         not_set_aside: None,
+        publishes: Durations::default(),
         report: BucketReport::default(),
     };
     drain.run(turn_ends).await
@@ -123,6 +132,7 @@ pub(super) struct Drain<'a, S: OutboxStore, P> {
     pub(super) clock: &'a dyn Clock,
     pub(super) id: &'a RelayId,
     pub(super) budget: &'a Budget,
+    pub(super) bucket: Bucket,
     /// `None` once it is lost; nothing is published, deleted or released from then on.
     pub(super) held: Option<Held>,
     pub(super) memory: Memory<S>,
@@ -132,6 +142,7 @@ pub(super) struct Drain<'a, S: OutboxStore, P> {
     pub(super) is_behind: bool,
     /// What moving messages to the quarantine failed with: the turn ends in it once the others were served.
     pub(super) not_set_aside: Option<StoreError>,
+    publishes: Durations,
     pub(super) report: BucketReport,
 }
 
@@ -150,8 +161,9 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         }
         self.report.end = end;
         self.report.error = error;
-        let Self { held, memory, is_behind, report, .. } = self;
-        Turn { held, memory, is_behind, had_turn: true, report }
+        self.report.lease_losses = u64::from(self.held.is_none());
+        let Self { held, memory, is_behind, publishes, report, .. } = self;
+        Turn { held, memory, is_behind, had_turn: true, publishes, report }
     }
 
     async fn batches(&mut self, turn_ends: Option<Monotonic>) -> End {
@@ -188,8 +200,17 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         self.is_behind = selected.more;
         for malformed in selected.malformed {
             self.report.malformed += 1;
+            self.report.failures.add(FailureKind::Malformed);
             let what_now = self.what_becomes_of_poison();
-            tracing::error!(%bucket, reason = malformed.reason, "a message can never be published: {what_now}");
+            let about = malformed.about;
+            tracing::error!(
+                %bucket,
+                message_id = about.id.map(display),
+                topic = about.topic,
+                trace_id = about.trace.map(display),
+                reason = malformed.reason,
+                "a message can never be published: {what_now}"
+            );
         }
         if selected.hidden {
             let waiting = self.memory.waiting.skipped();
@@ -213,7 +234,9 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
             self.is_behind = true;
             return Err((BucketEnd::OutOfTime, None));
         }
+        let began = self.clock.monotonic();
         let outcomes = self.publish(&selected.batch).await;
+        self.publishes.note(self.clock.monotonic().since(began));
         self.settle(&selected.batch, &outcomes).await?;
         if let Some(took) = self.outlasted {
             let bound = self.options.max_publish_duration.unwrap_or_default();
@@ -340,6 +363,10 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
         let settled = settle(&keys, outcomes, self.store.deletes_individually());
         self.report.acknowledged += count(settled.acknowledged);
         self.report.failed += count(settled.failed.len());
+        for failed in &settled.failed {
+            let kind = failed.error.kind().into();
+            self.report.failures.add(if failed.is_behind { FailureKind::Behind } else { kind });
+        }
 
         // Only under a lease that still holds: after losing it nothing is deleted, for the next owner is already at these
         // rows (design.md, section 7).
@@ -379,23 +406,28 @@ impl<S: OutboxStore, P: Publisher> Drain<'_, S, P> {
     /// Logs a message that was not published: loudly the one that somebody has to act on, and no other.
     fn tell_of(&self, failed: &Failed, stored: &Stored<S::Row>) {
         let Ok(message) = &stored.message else { return };
-        let (id, topic, error) = (message.id, &message.topic, Chain(&failed.error));
-        let bucket = self.held.map(|held| held.lease.bucket.number());
+        // Told also of a bucket that is lost by now.
+        let (bucket, topic, error) = (self.bucket, &message.topic, Chain(&failed.error));
+        let (message_id, trace_id) = (message.id, TraceId::of(&message.headers).map(display));
         match failed.error.kind() {
             _ if failed.is_behind => {
-                tracing::debug!(bucket, %id, topic, %error, "a message waits behind another")
+                tracing::debug!(%bucket, %message_id, topic, trace_id, %error, "a message waits behind another");
             }
             PublishErrorKind::Rejected => {
                 let (attempts, what_now) = (stored.attempts.saturating_add(1), self.what_becomes_of_poison());
                 tracing::error!(
-                    bucket, %id, topic, attempts, %error,
+                    %bucket, %message_id, topic, trace_id, attempts, %error,
                     "a message can never be published: {what_now}"
                 );
             }
             PublishErrorKind::TopicUnavailable => {
-                tracing::warn!(bucket, %id, topic, %error, "a message's topic is not available: its key waits");
+                let what = "a message's topic is not available: its key waits";
+                tracing::warn!(%bucket, %message_id, topic, trace_id, %error, "{what}");
             }
-            _ => tracing::debug!(bucket, %id, topic, %error, "a message was not published"),
+            _ => tracing::debug!(
+                %bucket, %message_id, topic, trace_id, %error,
+                "a message was not published"
+            ),
         }
     }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{self, Either};
+use tracing::field::display;
 
 use super::budget::Budget;
 use super::drain::{Memory, Turn, drain, within};
+use super::durations::Durations;
 use super::held::{Held, times};
 use super::report::{BucketEnd, BucketReport, RunError, RunReport};
 use super::waiting::Rules;
@@ -267,10 +269,10 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let mut ended = BTreeMap::new();
         for (bucket, turn, released, woken) in turns {
             let unreleased = released.is_err();
-            self.note(report, "release", released);
-            let Turn { held, memory, is_behind, had_turn, report: turn } = turn;
+            self.note_of(report, Some(bucket), "release", released);
+            let Turn { held, memory, is_behind, had_turn, publishes, report: turn } = turn;
             let (end, acknowledged) = (turn.end, turn.acknowledged);
-            self.turn_ended(bucket, turn, report);
+            self.turn_ended(bucket, turn, publishes, report);
             let turn = Ended { held, memory, end, acknowledged, is_behind, had_turn, woken, unreleased };
             ended.insert(bucket, turn);
         }
@@ -314,7 +316,13 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Takes a turn's report into the run's.
-    pub(super) fn turn_ended(&self, bucket: Bucket, turn: BucketReport, report: &mut RunReport) {
+    pub(super) fn turn_ended(
+        &self,
+        bucket: Bucket,
+        turn: BucketReport,
+        publishes: Durations,
+        report: &mut RunReport,
+    ) {
         if let Some(error) = &turn.error {
             tracing::warn!(%bucket, end = ?turn.end, error = %Chain(error), "a bucket was not drained");
             if matches!(error, RunError::PublishOutlastedBound { .. }) {
@@ -322,6 +330,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             }
         }
         report.add(bucket, turn);
+        report.publishes.append(publishes);
     }
 
     /// Holds a store call to its limit.
@@ -335,8 +344,19 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     pub(super) fn note(&self, report: &mut RunReport, what: &str, result: Result<(), StoreError>) {
+        self.note_of(report, None, what, result);
+    }
+
+    fn note_of(
+        &self,
+        report: &mut RunReport,
+        bucket: Option<Bucket>,
+        what: &str,
+        result: Result<(), StoreError>,
+    ) {
         if let Err(error) = result {
-            tracing::warn!(error = %Chain(&error), "{what} failed");
+            let bucket = bucket.map(display);
+            tracing::warn!(bucket, error = %Chain(&error), "{what} failed");
             report.note(RunError::Store(error));
         }
     }

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
+use super::durations::Durations;
+use super::failure::Failures;
+use super::sampling::BacklogSample;
 use crate::publisher::{PublishError, PublishErrorKind};
 use crate::{Bucket, StoreError};
 
@@ -25,6 +28,13 @@ pub struct RunReport {
     pub workers: usize,
     /// A sweep's: the store has said which buckets have work. What fails after that does not mean that it is away.
     pub probed: bool,
+    /// How long each call of the publisher took.
+    pub publishes: Durations,
+    /// How much waited before this run did anything about it, in a run that was to sample it.
+    pub backlog: BacklogSample,
+    /// How many keys were parked, in all buckets, before this run did anything. `None`: it was not to look, or nobody
+    /// knows.
+    pub parked_keys: Option<u64>,
 }
 
 /// What was done in one bucket.
@@ -40,6 +50,10 @@ pub struct BucketReport {
     pub malformed: u64,
     /// Messages that were set aside, to be redriven by somebody.
     pub quarantined: u64,
+    /// Those that were not acknowledged and those that can never be, by what became of them.
+    pub failures: Failures,
+    /// How often its lease was lost while the bucket was worked on.
+    pub lease_losses: u64,
     /// How the bucket's run ended.
     pub end: BucketEnd,
     /// Why, if it was not for want of messages.
@@ -130,6 +144,23 @@ impl RunReport {
         self.buckets.values().map(|report| report.quarantined).sum()
     }
 
+    /// Leases lost in all buckets.
+    pub fn lease_losses(&self) -> u64 {
+        self.buckets.values().map(|report| report.lease_losses).sum()
+    }
+
+    /// Buckets in which only messages are left that wait.
+    pub fn waiting_buckets(&self) -> usize {
+        self.buckets.values().filter(|report| report.end == BucketEnd::Waiting).count()
+    }
+
+    /// What was not acknowledged in all buckets.
+    pub fn failures(&self) -> Failures {
+        let mut total = Failures::default();
+        self.buckets.values().for_each(|report| total.append(&report.failures));
+        total
+    }
+
     /// Notes a failure outside any one bucket. The first ones are kept; a long run must not collect them without end.
     pub(super) fn note(&mut self, error: RunError) {
         const KEPT: usize = 32;
@@ -146,6 +177,8 @@ impl RunReport {
         total.failed += turn.failed;
         total.malformed += turn.malformed;
         total.quarantined += turn.quarantined;
+        total.failures.append(&turn.failures);
+        total.lease_losses += turn.lease_losses;
         total.end = turn.end;
         if turn.error.is_some() {
             total.error = turn.error;

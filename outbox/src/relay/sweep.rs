@@ -11,6 +11,7 @@ use super::drain::Memory;
 use super::engine::{CONCURRENT_BUCKETS, Ended, Relay, Turns, WakeUps};
 use super::held::Held;
 use super::report::{BucketEnd, RunReport};
+use super::sampling::BacklogSample;
 use super::workers;
 use crate::concurrently::concurrently;
 use crate::lease_age::Moment;
@@ -36,11 +37,20 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     ///
     /// `id` must be new for every run. Nothing is in flight when it returns.
     pub async fn sweep(&self, id: &RelayId, budget: &Budget) -> RunReport {
+        self.sweep_and(id, budget, false).await
+    }
+
+    /// A sweep that samples, or does not.
+    pub(super) async fn sweep_and(&self, id: &RelayId, budget: &Budget, samples: bool) -> RunReport {
         let mut report = match self.begin() {
             Ok(report) => report,
             Err(faulted) => return faulted,
         };
         let mut sweep = Sweep::new(Moment::now(self.clock.as_ref()));
+        if samples {
+            report.backlog = BacklogSample::not_yet();
+            sweep.is_to_sample = true;
+        }
         if let Err(error) = self.sweep_rounds(id, &mut sweep, budget, &mut report).await {
             tracing::warn!(error = %Chain(&error), "a sweep ended early");
             report.note(error.into());
@@ -77,6 +87,9 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             let limit = budget.for_fetch();
             let mut pending = self.call(limit, "probe", self.store.pending(&candidates, limit)).await?;
             report.probed = true;
+            if std::mem::take(&mut sweep.is_to_sample) {
+                self.sample(&pending, budget, report).await;
+            }
             pending.append(&mut sweep.woken);
             sweep.backlog.retain(|bucket| pending.contains(bucket));
             // A probe that was slow has used up the time of what would follow: that is no failure of the table's.
@@ -209,6 +222,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
 /// What a sweep knows from round to round.
 struct Sweep<S: OutboxStore> {
     began: Moment,
+    /// Whether the backlog is to be sampled, after the first probe.
+    is_to_sample: bool,
     held: BTreeMap<Bucket, Held>,
     /// What is known of the buckets that have been held without a break.
     memory: BTreeMap<Bucket, Memory<S>>,
@@ -245,6 +260,7 @@ impl<S: OutboxStore> Sweep<S> {
     fn new(began: Moment) -> Self {
         Self {
             began,
+            is_to_sample: false,
             held: BTreeMap::new(),
             memory: BTreeMap::new(),
             given_up: BTreeMap::new(),

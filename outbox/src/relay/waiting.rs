@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::memory::MemoryStore;
     use crate::store::MalformedKey;
-    use crate::{Chance, Message, Ticks};
+    use crate::{About, Chance, Message, Ticks};
 
     type Rows = Waiting<MemoryStore>;
 
@@ -259,7 +259,12 @@ mod tests {
     }
 
     fn malformed(row: i64, key: MalformedKey) -> Stored<i64> {
-        Stored { row, size: 1, attempts: 0, message: Err(Malformed { reason: "test".to_owned(), key }) }
+        Stored {
+            row,
+            size: 1,
+            attempts: 0,
+            message: Err(Malformed { reason: "test".to_owned(), key, about: About::default() }),
+        }
     }
 
     fn rows(selected: &Selected<i64>) -> Vec<i64> {

@@ -238,6 +238,10 @@ impl Quarantine<i64> for Faulty {
         })
     }
 
+    fn count_parked(&self, limit: Duration) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.memory.quarantine().unwrap().count_parked(limit)
+    }
+
     fn count_attempts<'a>(
         &'a self,
         bucket: Bucket,

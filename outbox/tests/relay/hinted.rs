@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::publisher::{Outcome, PublishErrorKind};
 use outbox::store::{Malformed, MalformedKey};
-use outbox::{BucketEnd, RelayOptions};
+use outbox::{About, BucketEnd, RelayOptions};
 
 use crate::support::{Bench, failed};
 
@@ -112,7 +112,10 @@ async fn a_malformed_message_holds_back_its_key_and_no_other() {
     let bucket = Bench::bucket_of("21");
     let other = (22..).map(|n: u32| n.to_string()).find(|key| Bench::bucket_of(key) == bucket).unwrap();
     let key = MalformedKey::Readable(Some("21".into()));
-    bench.store.memory.insert(bucket, Err(Malformed { reason: "no topic".to_owned(), key }));
+    bench
+        .store
+        .memory
+        .insert(bucket, Err(Malformed { reason: "no topic".to_owned(), key, about: About::default() }));
     bench.enqueue("21");
     let free = bench.enqueue(&other);
     let report = bench.hinted(&[bucket], 60).await;

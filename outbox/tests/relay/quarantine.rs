@@ -8,7 +8,7 @@ use outbox::memory::MemoryStore;
 use outbox::publisher::PublishErrorKind;
 use outbox::quarantine::Parking;
 use outbox::store::{Malformed, MalformedKey};
-use outbox::{BucketEnd, Chance, MessageId, Outcome, PoisonPolicy, Relay, RelayOptions, SystemClock};
+use outbox::{About, BucketEnd, Chance, MessageId, Outcome, PoisonPolicy, Relay, RelayOptions, SystemClock};
 
 use crate::support::{Bench, failed};
 
@@ -127,7 +127,7 @@ async fn a_relay_that_blocks_honours_keys_that_another_parked() {
 async fn malformed_items_are_set_aside_unless_their_key_cannot_be_read() {
     let bench = quarantining();
     let bucket = Bench::bucket_of("21");
-    let malformed = |key| Err(Malformed { reason: "test".to_owned(), key });
+    let malformed = |key| Err(Malformed { reason: "test".to_owned(), key, about: About::default() });
     bench.store.memory.insert(bucket, malformed(MalformedKey::Readable(Some(Bytes::from_static(b"21")))));
     bench.enqueue("21");
     bench.store.memory.insert(bucket, malformed(MalformedKey::Readable(None)));
