@@ -35,12 +35,17 @@ pub async fn scheduled_relay() -> Result<(), lambda_runtime::Error> {
     .await
 }
 
+/// Where the runtime makes the span of an invocation, and lets it be made.
+const INVOCATION_SPAN: &str = "lambda_runtime::layers::trace=info";
+
 type Started = Result<App<DynamoDbStore, KafkaPublisher>, FunctionError>;
 
 /// Starts logging and the function's parts. A start that fails is kept, and answers every invocation: that way its
 /// reason reaches whoever invoked, the error metric and the failure destination, and not the log alone.
 async fn prepare(connect: Connect) -> Started {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // However little is to be logged, what is logged says of which invocation.
+    let filter = INVOCATION_SPAN.parse().into_iter().fold(filter, EnvFilter::add_directive);
     // The span of an invocation carries its request id; its parents have nothing to add.
     let lines = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
     lines.with_env_filter(filter).init();

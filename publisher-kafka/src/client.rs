@@ -240,6 +240,7 @@ pub(crate) struct Visit {
 impl Visit {
     /// Counts a call in, as one that [`Client::is_sound`] is to be asked for first.
     pub(crate) fn new(client: Arc<Client>) -> Self {
+        client.context().log_for_caller();
         let mut calls = client.calls();
         if client.trust_after(&calls) == Trust::Unproven {
             calls.proof = Proof::Due;

@@ -13,6 +13,7 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tracing::Span;
 
 use outbox::PublishErrorKind;
 
@@ -73,6 +74,8 @@ pub(crate) struct Context {
     /// Which brokers have not taken the client, and at which step: what other brokers answer does not mend that.
     refusals: Mutex<HashMap<String, Step>>,
     credentials: Option<Credentials>,
+    /// Of the call that used the client last: its threads know of none, and what they log belongs to an invocation.
+    span: Mutex<Span>,
     /// The client's connections.
     pub(crate) sockets: Sockets,
     /// A record has left the queue: there may be room.
@@ -104,10 +107,20 @@ impl Context {
             step: Mutex::default(),
             refusals: Mutex::default(),
             credentials,
+            span: Mutex::new(Span::current()),
             sockets: Sockets::default(),
             room: Notify::new(),
             news: Notify::new(),
         }
+    }
+
+    /// What is logged from now on is logged on behalf of the caller.
+    pub(crate) fn log_for_caller(&self) {
+        *lock(&self.span) = Span::current();
+    }
+
+    fn span(&self) -> Span {
+        lock(&self.span).clone()
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -196,6 +209,8 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {
+        let span = self.span();
+        let _caller = span.enter();
         // Of a connection that a broker closes there is this line, and no error.
         if facility == "FAIL" {
             self.connection_failed(line);
@@ -282,7 +297,7 @@ impl ClientContext for Context {
             return;
         }
         drop(health);
-        tracing::warn!(target: "librdkafka", %code, "{reason}");
+        self.span().in_scope(|| tracing::warn!(target: "librdkafka", %code, "{reason}"));
         self.news.notify_waiters();
     }
 }
