@@ -4,6 +4,7 @@ use outbox::{RelayOptions, SettingError, Settings};
 use outbox_publisher_kafka::KafkaConfig;
 use outbox_store_dynamodb::StoreOptions;
 
+use crate::metrics::Metrics;
 use crate::workers::MAX_WORKERS;
 
 /// The prefixes of our own variables: one that no setting has is refused. A `KAFKA_AUTH` that is misspelt would have
@@ -25,6 +26,8 @@ pub struct Config {
     pub kafka: KafkaConfig,
     /// How many sweeps may be at work at once; 0: none starts another.
     pub max_workers: usize,
+    /// Where metrics go.
+    pub metrics: Metrics,
     /// This function's name, which Lambda sets; `None`: this is not Lambda.
     pub function_name: Option<String>,
 }
@@ -40,6 +43,11 @@ impl Config {
             store: StoreOptions::from_settings(&mut settings)?,
             kafka: KafkaConfig::from_settings(&mut settings)?,
             max_workers: settings.number_or(MAX_WORKERS, DEFAULT_MAX_WORKERS, 0..=MOST_WORKERS)?,
+            metrics: settings.read_or("OUTBOX_METRICS", Metrics::Emf, "emf or off", |value| match value {
+                "emf" => Some(Metrics::Emf),
+                "off" => Some(Metrics::Off),
+                _ => None,
+            })?,
             function_name: settings.get("AWS_LAMBDA_FUNCTION_NAME").map(str::to_owned),
         };
         for prefix in PREFIXES {
@@ -83,6 +91,16 @@ mod tests {
             let error = with(value).unwrap_err();
             assert!(error.contains("OUTBOX_MAX_WORKERS") && error.contains(value), "{error}");
         }
+    }
+
+    #[test]
+    fn metrics_are_written_unless_they_are_turned_off() {
+        assert_eq!(read(&REQUIRED).unwrap().metrics, Metrics::Emf);
+        let with = |value| read(&[REQUIRED[0], REQUIRED[1], ("OUTBOX_METRICS", value)]);
+        assert_eq!(with("emf").unwrap().metrics, Metrics::Emf);
+        assert_eq!(with("off").unwrap().metrics, Metrics::Off);
+        let error = with("statsd").unwrap_err();
+        assert!(error.contains("OUTBOX_METRICS") && error.contains("statsd"), "{error}");
     }
 
     #[test]

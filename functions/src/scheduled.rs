@@ -7,6 +7,7 @@ use outbox::relay::RunError;
 use outbox::{BucketEnd, Chain, Chance, OutboxStore, Publisher, RunReport, StoreErrorKind};
 use serde_json::{Value, json};
 
+use crate::metrics::Metrics;
 use crate::workers::asked_together;
 use crate::{App, FunctionError};
 
@@ -29,15 +30,21 @@ pub async fn scheduled<S: OutboxStore, P: Publisher>(
     event: LambdaEvent<Value>,
 ) -> Result<Value, FunctionError> {
     let budget = app.budget(&event.context);
+    let together = asked_together(&event.payload);
     if app.is_first_invocation()
-        && let Some(together) = asked_together(&event.payload)
+        && let Some(together) = together
     {
         app.clock.sleep(spread(together, &app.chance)).await;
     }
-    let id = app.relay_id("sweep");
-    let report = app.relay.sweep(&id, &budget).await;
-    app.log_run("sweep ended", &id, &report, &budget);
-    app.assert_nothing_in_flight();
+    let run = app.begin("sweep", budget, &event.context);
+    // One of all that are under way samples the backlog: the schedule's own, of which there is one at a time.
+    let samples = together.is_none() && app.metrics == Metrics::Emf;
+    let report = if samples {
+        app.relay.sampling_sweep(&run.id, &run.budget).await
+    } else {
+        app.relay.sweep(&run.id, &run.budget).await
+    };
+    app.end("sweep ended", &run, &report);
     if let Some(error) = report.misconfiguration() {
         return Err(FunctionError::misconfigured(error));
     }

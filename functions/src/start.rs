@@ -35,7 +35,7 @@ pub async fn start(
     }
     let chance = Chance::from_system();
     let table = TableIdentity::from(&config.store);
-    let name = config.relay.name.clone();
+    let (name, metrics) = (config.relay.name.clone(), config.metrics);
     let store = DynamoDbStore::new(
         aws_sdk_dynamodb::Client::new(&aws),
         config.store,
@@ -54,5 +54,5 @@ pub async fn start(
     if let Some(function) = config.function_name {
         relay = relay.with_workers(Arc::new(LambdaWorkers::new(&aws, function, config.max_workers)));
     }
-    Ok(App::new(relay, name, table, clock, chance))
+    Ok(App::new(relay, name, table, metrics, clock, chance))
 }

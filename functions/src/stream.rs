@@ -21,10 +21,9 @@ pub async fn stream<S: OutboxStore, P: Publisher>(
     let hints = read_event(&event.payload, &app.table)?;
     warn_of(&hints);
     if !hints.buckets.is_empty() {
-        let id = app.relay_id("stream");
-        let report = app.relay.hinted(&id, &hints.buckets, &budget).await;
-        app.log_run("hinted run ended", &id, &report, &budget);
-        app.assert_nothing_in_flight();
+        let run = app.begin("stream", budget, &event.context);
+        let report = app.relay.hinted(&run.id, &hints.buckets, &run.budget).await;
+        app.end("hinted run ended", &run, &report);
         if let Some(error) = report.misconfiguration() {
             return Err(FunctionError::misconfigured(error));
         }

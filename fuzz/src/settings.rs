@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outbox::settings::{SettingError, Settings, parse_duration};
-use outbox_functions::Config;
+use outbox_functions::{Config, Metrics};
 
 use crate::Input;
 
@@ -52,6 +52,8 @@ fn check_config(config: &Config, variables: &BTreeMap<&str, &str>) {
     assert!(relay.name.is_ascii() && (1..=64).contains(&relay.name.len()));
     assert_eq!(said(variables, "OUTBOX_MAX_WORKERS").unwrap_or(4), config.max_workers);
     assert!(config.max_workers <= 100);
+    let is_off = variables.get("OUTBOX_METRICS") == Some(&"off");
+    assert_eq!(config.metrics, if is_off { Metrics::Off } else { Metrics::Emf });
     assert!(config.kafka.bootstrap_servers().contains(':'));
     let strict = said(variables, "OUTBOX_STRICT_KEY_ORDER").unwrap_or(false);
     assert_eq!(strict, config.kafka.strict_key_order());
