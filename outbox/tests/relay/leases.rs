@@ -37,7 +37,7 @@ async fn a_lease_lost_during_a_publish_deletes_nothing() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let other = bench.take_over(bucket);
     let report = run.await.unwrap();
-    assert_eq!(report.buckets[&bucket].end, BucketEnd::LeaseLost);
+    assert_eq!((report.buckets[&bucket].end, report.lease_losses()), (BucketEnd::LeaseLost, 1));
     assert_eq!(bench.published().len(), 1);
     assert_eq!(bench.store.memory.len(), 1);
     assert_eq!(bench.owner(bucket), Some(other));

@@ -14,6 +14,7 @@ mod hinted;
 mod leases;
 mod quarantine;
 mod retries;
+mod sampling;
 mod skew;
 mod support;
 mod sweep;

@@ -11,7 +11,8 @@ use outbox::publisher::{Outcome, PublishError, PublishErrorKind};
 use outbox::quarantine::Quarantine;
 use outbox::relay::{Started, Workers};
 use outbox::store::{
-    AcquireRequest, Acquired, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal, NamedClaims,
+    AcquireRequest, Acquired, Backlog, BacklogMetrics, FetchRequest, Fetched, LeaseOwnership, LeaseRenewal,
+    NamedClaims,
 };
 use outbox::{
     Bucket, BucketCount, Budget, Chance, Clock, Lease, Message, MessageId, OutboxStore, Publisher, Relay,
@@ -21,6 +22,16 @@ use outbox::{
 pub(crate) const START: Ticks = Ticks::from_raw(639_316_345_534_567_890);
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// What comes of asking how much waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sampler {
+    Answers,
+    Fails,
+    Hangs,
+    /// The store cannot tell.
+    Missing,
+}
 
 /// The store in memory, with something that happens just before a call, and deletes that fail.
 #[derive(Clone)]
@@ -33,6 +44,8 @@ pub(crate) struct Hooked {
     failing_releases: Arc<Mutex<u32>>,
     failing_stops: Arc<AtomicBool>,
     faulty: Arc<Mutex<BTreeSet<Bucket>>>,
+    sampler: Arc<Mutex<Sampler>>,
+    sampled: Arc<Mutex<Vec<BTreeSet<Bucket>>>>,
 }
 
 impl Hooked {
@@ -46,6 +59,8 @@ impl Hooked {
             failing_releases: Arc::default(),
             failing_stops: Arc::default(),
             faulty: Arc::default(),
+            sampler: Arc::new(Mutex::new(Sampler::Answers)),
+            sampled: Arc::default(),
         }
     }
 
@@ -79,6 +94,15 @@ impl Hooked {
     /// Makes what lies behind a bucket's messages a misconfiguration.
     pub(crate) fn misconfigure(&self, bucket: Bucket) {
         self.faulty.lock().unwrap().insert(bucket);
+    }
+
+    pub(crate) fn samples(&self, sampler: Sampler) {
+        *self.sampler.lock().unwrap() = sampler;
+    }
+
+    /// The buckets of each sample that was asked for.
+    pub(crate) fn sampled(&self) -> Vec<BTreeSet<Bucket>> {
+        self.sampled.lock().unwrap().clone()
     }
 
     fn run(hook: &Hook) {
@@ -150,6 +174,29 @@ impl OutboxStore for Hooked {
 
     fn quarantine(&self) -> Option<&dyn Quarantine<i64>> {
         self.memory.quarantine()
+    }
+
+    fn backlog(&self) -> Option<&dyn BacklogMetrics> {
+        let is_there = *self.sampler.lock().unwrap() != Sampler::Missing;
+        is_there.then_some(self)
+    }
+}
+
+impl BacklogMetrics for Hooked {
+    fn sample<'a>(
+        &'a self,
+        buckets: &'a BTreeSet<Bucket>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Backlog, StoreError>> {
+        self.sampled.lock().unwrap().push(buckets.clone());
+        match *self.sampler.lock().unwrap() {
+            Sampler::Answers | Sampler::Missing => self.memory.backlog().unwrap().sample(buckets, limit),
+            Sampler::Hangs => Box::pin(std::future::pending()),
+            Sampler::Fails => {
+                let error = StoreError::new(StoreErrorKind::Throttled, "told to fail");
+                Box::pin(std::future::ready(Err(error)))
+            }
+        }
     }
 }
 

@@ -29,6 +29,7 @@
 //! | the first fetch after a handover has no baseline | `gaps::the_first_fetch_after_a_handover_has_no_baseline`; within a run: `gaps::a_run_probes_no_gap_below_what_it_has_removed`, `store::messages::numbers_that_this_relay_removed_are_no_gap` |
 //! | a relay that never publishes shows in the oldest age | `ghost::a_relay_that_never_publishes_shows_in_the_age_of_the_oldest_message` |
 //! | poison at the head of one bucket, 5,000 messages in another | `poison`, `relay::quarantine::a_bucket_beside_a_poisoned_one_drains_at_its_speed` |
+//! | every relay sampled the same backlog, and unknown looked like empty | `sample`, `relay::sampling`, `cost::an_idle_sweep_writes_nothing_and_reads_half_a_unit_a_bucket` |
 //! | never rely on a shutdown signal | `stop::nothing_is_left_to_a_shutdown_when_a_run_has_returned`, `stop::a_run_that_is_killed_leaves_a_lease_that_lapses_and_nothing_else`, `relay::sweep::what_a_killed_sweep_leaves_is_done_by_the_next` |
 
 #![allow(
@@ -46,6 +47,7 @@ mod kind;
 mod lost_replies;
 mod poison;
 mod publishing;
+mod sample;
 mod skew;
 mod stop;
 mod support;

@@ -84,6 +84,10 @@ impl Bench {
 
     pub(crate) async fn enqueue_many(&self, key: &str, count: usize) {
         let messages: Vec<_> = (0..count).map(|_| self.message(key)).collect();
+        self.enqueue_all(&messages).await;
+    }
+
+    pub(crate) async fn enqueue_all(&self, messages: &[Message]) {
         for some in messages.chunks(25) {
             self.writer.enqueue(some).await.unwrap();
         }

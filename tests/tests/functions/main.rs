@@ -14,6 +14,7 @@ mod connections;
 mod credentials;
 mod events;
 mod freeze;
+mod metrics;
 mod network;
 mod overlap;
 mod rejected;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::{Bucket, Chance, Message, SystemClock};
+use outbox::{Bucket, Chance, Header, Message, SystemClock};
 use outbox_local::lambda::LambdaHost;
 use outbox_store_dynamodb::{DynamoDbStore, StoreOptions};
 
@@ -66,6 +66,42 @@ async fn a_message_that_the_broker_refuses_holds_back_its_key_and_no_other() {
         assert_eq!(bench.left().await, [refused.id, behind.id].map(|id| id.to_string()));
         bench.assert_says_why(&host, &refused);
     }
+}
+
+/// The trace that a message was enqueued with is found from either end: on the record, and in the line that tells why
+/// there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_leads_to_the_record_and_to_the_line_of_what_was_refused() {
+    const TRACES: [&str; 2] = ["0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"];
+    let Some(bench) = bench_with_a_small_topic().await else { return };
+    let parent = |trace| format!("00-{trace}-b7ad6b7169203331-01");
+    let traced = |message: Message, trace| {
+        let message = message.with_header(Header::new("traceparent", parent(trace)));
+        message.with_header(Header::new("baggage", "user=secret"))
+    };
+    let refused = traced(bench.too_large(), TRACES[0]);
+    let sent = traced(bench.message(&neighbour_of(KEY)), TRACES[1]);
+    bench.writer.enqueue(&[refused.clone(), sent.clone()]).await.unwrap();
+    let host = bench.succeed(Function::Stream).await;
+
+    let records = bench.records().await;
+    assert_eq!(ids(&records), [sent.id.to_string()]);
+    assert_eq!(records[0].header_text("traceparent"), Some(parent(TRACES[1]).as_str()));
+    assert_eq!(records[0].header_text("baggage"), Some("user=secret"));
+
+    let logs = host.logs();
+    let line = logs.iter().find(|line| line.text.contains("can never be published")).expect("a line");
+    let line: serde_json::Value = serde_json::from_str(&line.text).unwrap();
+    for (name, value) in [
+        ("message_id", refused.id.to_string()),
+        ("topic", bench.topic.clone()),
+        ("trace_id", TRACES[0].to_owned()),
+        ("bucket", "4".to_owned()),
+    ] {
+        assert_eq!(line[name], value, "{line}");
+    }
+    assert_eq!(line["span"]["requestId"], host.records()[0].request_id.as_str(), "{line}");
+    assert!(logs.iter().all(|line| !line.text.contains("secret") && !line.text.contains("b7ad6b7169203331")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,7 @@ async fn a_bad_variable_is_named_by_every_invocation() {
         ("OUTBOX_LEASE_DURATION", "30"),
         ("OUTBOX_BUCKET_COUNT", "none"),
         ("OUTBOX_POISON_POLICY", "drop"),
+        ("OUTBOX_METRICS", "statsd"),
         ("OUTBOX_BUCKETS", "8"),
         ("KAFKA_AUTH", "kerberos"),
         ("KAFKA_AUTH", "scram"),
