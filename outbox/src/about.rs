@@ -9,7 +9,7 @@ pub struct About {
     /// Its identity.
     pub id: Option<MessageId>,
     /// Its topic, if it is one that Kafka could have: anything can stand where one should.
-    pub topic: Option<String>,
+    pub topic: Option<Box<str>>,
     /// The trace it belongs to.
     pub trace: Option<TraceId>,
 }
@@ -18,7 +18,7 @@ impl About {
     /// The same, with what stands where the topic should.
     #[must_use]
     pub fn with_topic(mut self, topic: &str) -> Self {
-        self.topic = is_topic(topic).then(|| topic.to_owned());
+        self.topic = is_topic(topic).then(|| topic.into());
         self
     }
 }

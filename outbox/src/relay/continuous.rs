@@ -1,6 +1,7 @@
 //! The continuous run: a long-lived process that holds its whole share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,8 +82,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// it instead.
     pub async fn run_continuously(&self, id: &RelayId, signals: Continuous) -> RunReport {
         let report = match self.begin() {
-            Ok(report) => report,
-            Err(faulted) => return faulted,
+            ControlFlow::Continue(report) => report,
+            ControlFlow::Break(faulted) => return faulted,
         };
         let budget = Budget::open_ended(Arc::clone(&self.clock));
         let mut state = State::new(self.clock.monotonic(), report);

@@ -1,6 +1,7 @@
 //! The relay itself, and what its three runs share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -153,16 +154,16 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Memory::new(Rules { individually, retries, quarantines }, has_parked)
     }
 
-    /// A report to begin a run with; an error in it ends the run at once.
-    pub(super) fn begin(&self) -> Result<RunReport, RunReport> {
+    /// A report to begin a run with; one to end it with at once, if nothing may begin any more.
+    pub(super) fn begin(&self) -> ControlFlow<RunReport, RunReport> {
         let mut report = RunReport::default();
         if !self.faulted.load(Ordering::Relaxed) {
-            return Ok(report);
+            return ControlFlow::Continue(report);
         }
         let message =
             "this relay has faulted: a publish outlasted its bound; mend max_publish_duration and restart it";
         report.note(StoreError::new(StoreErrorKind::Misconfigured, message).into());
-        Err(report)
+        ControlFlow::Break(report)
     }
 
     /// One acquisition round. The moment is just before the request: lease age counts from there.

@@ -1,6 +1,7 @@
 //! Hinted runs: what a stream event leads to.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use super::budget::Budget;
 use super::engine::{Relay, WakeUps};
@@ -19,8 +20,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// `id` must be new for every run. Nothing is in flight when it returns.
     pub async fn hinted(&self, id: &RelayId, hints: &BTreeSet<Bucket>, budget: &Budget) -> RunReport {
         let mut report = match self.begin() {
-            Ok(report) => report,
-            Err(faulted) => return faulted,
+            ControlFlow::Continue(report) => report,
+            ControlFlow::Break(faulted) => return faulted,
         };
         let Some(claims) = self.store.named_claims() else {
             let message = "the store cannot claim buckets by name: hinted runs are not for it";

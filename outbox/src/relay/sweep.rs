@@ -1,6 +1,7 @@
 //! Sweeps: the safety net under the hints.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -43,8 +44,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// A sweep that samples, or does not.
     pub(super) async fn sweep_and(&self, id: &RelayId, budget: &Budget, samples: bool) -> RunReport {
         let mut report = match self.begin() {
-            Ok(report) => report,
-            Err(faulted) => return faulted,
+            ControlFlow::Continue(report) => report,
+            ControlFlow::Break(faulted) => return faulted,
         };
         let mut sweep = Sweep::new(Moment::now(self.clock.as_ref()));
         if samples {

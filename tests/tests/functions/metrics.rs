@@ -14,16 +14,17 @@ fn lines(host: &LambdaHost) -> Vec<Value> {
     lines.map(|line| serde_json::from_str(&line.text).unwrap_or_else(|_| panic!("{line:?}"))).collect()
 }
 
-/// The line with all metrics of the one invocation that there was.
+/// The line with all metrics of the last invocation.
 async fn told(host: &LambdaHost) -> Value {
+    let invocations = host.records();
     let is_told = |line: &Value| line.get("outbox.run.duration").is_some();
     // Whoever reads the log is a little behind.
     for _ in 0..500 {
-        let mut told: Vec<Value> = lines(host).into_iter().filter(is_told).collect();
-        if let Some(line) = told.pop() {
-            assert!(told.is_empty(), "{told:?}");
-            assert_eq!(line["requestId"], host.records()[0].request_id.as_str(), "{line}");
-            return line;
+        let told: Vec<Value> = lines(host).into_iter().filter(is_told).collect();
+        if told.len() == invocations.len() {
+            let ids = told.iter().map(|line| line["requestId"].as_str().unwrap());
+            assert!(ids.eq(invocations.iter().map(|invocation| invocation.request_id.as_str())), "{told:?}");
+            return told.last().unwrap().clone();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -138,6 +139,32 @@ async fn a_table_that_cannot_be_asked_leaves_the_backlog_unknown() {
     bench.set("AWS_ENDPOINT_URL_DYNAMODB", &endpoint);
     let line = told(&sweep(&bench, &json!({})).await).await;
     assert_eq!(backlog(&line), unknown(), "{line}");
+}
+
+/// A broker that is away fails the message and costs the client, once in each invocation. What its threads log is told of
+/// the invocation as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_are_told_by_kind_and_clients_that_were_replaced_once() {
+    let mut bench = Bench::new().await;
+    bench.set("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9");
+    bench.enqueue("21").await;
+    let host = bench.host(Function::Scheduled);
+    for _ in 0..2 {
+        host.invoke(&json!({})).await.unwrap();
+        let line = told(&host).await;
+        for (name, count) in [("publish.failures", 1), ("client.rebuilds", 1), ("publish.acknowledged", 0)] {
+            assert_eq!(metric(&line, name), Some(json!(count)), "{name}: {line}");
+        }
+        // A sweep that could do nothing about the backlog knows it all the same.
+        assert_eq!(metric(&line, "pending.messages"), Some(json!(1)));
+    }
+    // The first one's, at least, have come before the second one's totals.
+    let by_kind: Vec<Value> = lines(&host).into_iter().filter(|line| line.get("kind").is_some()).collect();
+    assert!(!by_kind.is_empty() && by_kind.iter().all(|line| line["kind"] == "unavailable"), "{by_kind:?}");
+    assert!(by_kind.iter().all(|line| metric(line, "publish.failures") == Some(json!(1))), "{by_kind:?}");
+    let of_threads: Vec<_> = lines(&host).into_iter().filter(|line| line["target"] == "librdkafka").collect();
+    let has_id = |line: &&Value| line["span"]["requestId"].is_string();
+    assert!(!of_threads.is_empty() && of_threads.iter().all(|line| has_id(&line)), "{of_threads:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
