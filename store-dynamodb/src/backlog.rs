@@ -113,5 +113,7 @@ mod tests {
         units.give_back(None);
         units.give_back(Some(1_000_000.0));
         assert_eq!(pages(), 0);
+        units.give_back(Some(0.0));
+        assert_eq!(pages(), 1);
     }
 }

@@ -179,11 +179,16 @@ async fn parked_keys_are_told_where_messages_are_set_aside() {
 async fn no_metrics_are_written_where_they_are_turned_off() {
     let mut bench = Bench::new().await;
     bench.set("OUTBOX_METRICS", "off");
+    bench.set("OUTBOX_POISON_POLICY", "quarantine");
     bench.enqueue("21").await;
     let host = sweep(&bench, &json!({})).await;
     assert_eq!(bench.records().await.len(), 1);
-    // A second one, whose lines come after those of the first.
+    // A second one, whose lines come after those of the first. It reads nothing for metrics either.
+    let before = bench.database.usage();
     host.invoke(&json!({})).await.unwrap();
+    if let (Some(before), Some(after)) = (before, bench.database.usage()) {
+        assert_eq!(after.since(&before).requests(), 8, "one probe a bucket");
+    }
     assert!(logged(&host, &["sweep ended"]), "{:#?}", host.logs());
     assert!(lines(&host).iter().all(|line| line.get("_aws").is_none()), "{:#?}", host.logs());
 }

@@ -60,7 +60,7 @@ async fn another_bucket_count_stops_its_bucket_and_no_other() {
 async fn a_malformed_item_holds_back_its_key_and_no_other() {
     let bench = Bench::new().await;
     // Both keys live in bucket 4; the second message of the first key must wait for the first.
-    bench.enqueue("21").await;
+    let malformed = bench.enqueue("21").await;
     bench.enqueue("21").await;
     let free = bench.enqueue(&neighbour_of("21")).await;
     let mut bad: HashMap<_, _> = bench.items("OUTBOX#MESSAGES#4").await.into_values().next().unwrap();
@@ -73,7 +73,10 @@ async fn a_malformed_item_holds_back_its_key_and_no_other() {
     assert_eq!(ids(&bench.records().await), [free.id.to_string()]);
     assert_eq!(bench.waiting(4).await, 2);
     bench.assert_released().await;
-    assert!(logged(&host, &["0000000000000000001", "header", "bucket 4"]), "{:#?}", host.logs());
+    // What can be read of it is said, and by the names that lines about any message have.
+    let id = format!(r#""message_id":"{}","topic":"{}""#, malformed.id, bench.topic);
+    let said = ["0000000000000000001", "header", "bucket 4", r#""bucket":"4""#, &id];
+    assert!(logged(&host, &said), "{:#?}", host.logs());
     // A sweep has the same to say, and is no failure.
     assert!(bench.invoke(Function::Scheduled, &[]).await.is_response());
 }
