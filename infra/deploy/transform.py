@@ -13,8 +13,9 @@ from samtranslator.translator.managed_policy_translator import ManagedPolicyLoad
 from samtranslator.translator.transform import transform
 from samtranslator.yaml_helper import yaml_parse
 
-# Never read: the translator only wants an address that could be one.
+# Never read: the translator only wants addresses that could be some.
 PLACEHOLDER_CODE = "s3://bucket/key"
+PLACEHOLDER_TEMPLATE = "https://s3.us-east-1.amazonaws.com/bucket/template.yaml"
 
 
 class NoManagedPolicies(ManagedPolicyLoader):
@@ -36,6 +37,9 @@ def main(path, *overrides):
             resource["Properties"]["CodeUri"] = PLACEHOLDER_CODE
             # Read by `sam build` alone.
             resource.pop("Metadata", None)
+        # A stack within the stack, linted by itself. `sam deploy` puts its template where this points.
+        if resource["Type"] == "AWS::Serverless::Application":
+            resource["Properties"]["Location"] = PLACEHOLDER_TEMPLATE
     json.dump(transform(template, dict(o.split("=", 1) for o in overrides), NoManagedPolicies()), sys.stdout, indent=2)
     print()
 
