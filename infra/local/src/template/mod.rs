@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use function::FunctionTemplate;
 
@@ -125,6 +125,30 @@ impl Template {
         }
         self.parameters.insert(name.to_owned(), value.into());
         Ok(self)
+    }
+
+    /// All of it as it was written, with intrinsic functions in their long forms.
+    pub fn source(&self) -> &Value {
+        &self.root
+    }
+
+    /// The resources that a deployment with these parameters has, resolved, by their logical ids.
+    ///
+    /// # Errors
+    /// Something in one of them cannot be understood.
+    pub fn resources(&self) -> Result<BTreeMap<String, Value>, TemplateError> {
+        let mut resources = BTreeMap::new();
+        for (logical_id, resource) in self.root["Resources"].as_object().into_iter().flatten() {
+            let at = format!("Resources.{logical_id}");
+            if let Some(condition) = resource["Condition"].as_str() {
+                let holds = json!({"Fn::If": [condition, true, {"Ref": "AWS::NoValue"}]});
+                if intrinsics::resolve(self, &holds, &at)?.is_none() {
+                    continue;
+                }
+            }
+            resources.extend(intrinsics::resolve(self, resource, &at)?.map(|it| (logical_id.clone(), it)));
+        }
+        Ok(resources)
     }
 
     /// The settings of one function, by its logical id.

@@ -157,6 +157,21 @@ fn parameters_replace_defaults_and_turn_conditions() {
 }
 
 #[test]
+fn resources_are_those_whose_condition_holds_and_resolved() {
+    let text = FIXTURE.replace(
+        "  Plain:\n",
+        "  Extra: { Type: A, Condition: HasEndpoint, Properties: { B: !Ref Buckets } }\n  Plain:\n",
+    );
+    // It is nobody's own resource, and stands for what only a deployment knows.
+    let text = text.replace(", Other: !Transform { Name: unknown }", "");
+    let template = Template::parse(&text).unwrap().with_parameter("Brokers", "b:9092").unwrap();
+    assert!(!template.resources().unwrap().contains_key("Extra"));
+    let template = template.with_parameter("Endpoint", "http://localhost:8000").unwrap();
+    assert_eq!(template.resources().unwrap()["Extra"]["Properties"], json!({"B": 8}));
+    assert_eq!(template.source()["Resources"]["Extra"]["Condition"], "HasEndpoint");
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     let error = fixture().with_parameter("Borkers", "x").unwrap_err();
     assert_eq!(error.to_string(), "template parameter Borkers is not declared");
@@ -203,6 +218,33 @@ fn what_is_wrong_is_named() {
     assert!(broken("!Ref Table", "!ImportValue Table").contains("uses Fn::ImportValue"));
     assert!(broken("!Condition HasEndpoint", "!Condition Both").contains("free of circles"));
     assert!(broken("!Ref Buckets", "!Ref Bukets").contains("Bukets"));
+}
+
+#[test]
+fn the_projects_own_template_takes_a_table_that_is_there_already() {
+    let mut template = Template::of_this_workspace().unwrap();
+    let stream = "arn:aws:dynamodb:us-east-1:000000000000:table/shop/stream/1";
+    for (name, value) in [
+        ("KafkaBootstrapServers", "localhost:9092"),
+        ("ExistingTableName", "shop"),
+        ("ExistingTableStreamArn", stream),
+        ("PartitionKeyAttribute", "pk"),
+        ("SortKeyAttribute", "sk"),
+        ("KeyPrefix", "MAIL"),
+    ] {
+        template = template.with_parameter(name, value).unwrap();
+    }
+    assert!(!template.resources().unwrap().contains_key("OutboxTable"));
+    for function in ["StreamRelayFunction", "ScheduledRelayFunction"] {
+        let variables = template.function(function).unwrap().variables;
+        assert_eq!(variables["OUTBOX_TABLE_NAME"], "shop");
+        assert_eq!(variables["OUTBOX_PARTITION_KEY_ATTRIBUTE"], "pk");
+    }
+    let streams = template.function("StreamRelayFunction").unwrap().streams;
+    let record = |attribute: &str, key: &str| json!({"eventName": "INSERT", "dynamodb": {"Keys": {attribute: {"S": key}}}});
+    assert!(streams["Messages"].filter.matches(&record("pk", "MAIL#MESSAGES#3")));
+    assert!(!streams["Messages"].filter.matches(&record("PK", "MAIL#MESSAGES#3")));
+    assert!(!streams["Messages"].filter.matches(&record("pk", "OUTBOX#MESSAGES#3")));
 }
 
 #[test]
