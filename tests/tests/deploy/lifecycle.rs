@@ -3,9 +3,9 @@
 use outbox::{Message, MessageIds};
 
 use crate::load::{Load, assert_complete_and_in_order};
-use crate::messages::count_of_bucket;
+use crate::messages::{compare, count_of_bucket, read};
 use crate::ministack::MiniStack;
-use crate::{Ground, STACK, TABLE, TOPIC};
+use crate::{Ground, STACK, SWEEP_BOUND, TABLE, TOPIC};
 
 /// Before and after whatever is done, a writer gets so much through.
 const SOME: usize = 20;
@@ -37,14 +37,22 @@ pub(crate) async fn an_update_that_fails_is_rolled_back_and_loses_nothing(ground
     assert_eq!(batch_sizes(&ground.ministack).await, ["50", "50"]);
 }
 
-/// The functions go, and the table stays with what nobody has published.
-pub(crate) async fn a_stack_that_is_deleted_leaves_its_messages(ground: &Ground) {
+/// The functions go, and the table stays with what nobody has published; a stack that is made for that table goes on.
+pub(crate) async fn a_stack_that_is_deleted_leaves_its_messages_to_another(ground: &Ground) {
     ground.ministack.delete(STACK).await.succeeded();
     assert_eq!(ground.ministack.stack_status(STACK).await, "gone");
     assert!(ground.ministack.functions().await.is_empty());
     let message = Message::new(MessageIds::from_system().next_id(), TOPIC).with_key("21").with_value("kept");
     ground.writer().enqueue(std::slice::from_ref(&message)).await.unwrap();
     assert_eq!(count_of_bucket(&ground.client, &ground.options, &message).await, 1, "of {TABLE}");
+
+    let table = ground.client.describe_table().table_name(TABLE).send().await.unwrap().table.unwrap();
+    let stream = table.latest_stream_arn().unwrap();
+    let existing = [("ExistingTableName", TABLE), ("ExistingTableStreamArn", stream)];
+    ground.deploy(&existing).await.succeeded();
+    let records = read(&ground.reader, 1, SWEEP_BOUND).await;
+    compare(&records, &[message]);
+    ground.wait_until_empty().await;
 }
 
 async fn all_has_arrived(ground: &Ground, load: Load) {

@@ -105,7 +105,7 @@ async fn a_stack_deployed_onto_ministack_delivers_whatever_is_done_to_it() {
     lifecycle::an_update_that_fails_is_rolled_back_and_loses_nothing(&ground).await;
     what_only_the_schedule_can_see_is_delivered(&ground).await;
     a_backlog_is_gone_on_with_at_once(&ground).await;
-    lifecycle::a_stack_that_is_deleted_leaves_its_messages(&ground).await;
+    lifecycle::a_stack_that_is_deleted_leaves_its_messages_to_another(&ground).await;
 }
 
 async fn what_the_stream_names_is_delivered(ground: &Ground) {
