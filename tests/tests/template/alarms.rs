@@ -59,17 +59,14 @@ impl Metric<'_> {
 /// All that an alarm looks at.
 fn metrics_of(alarm: &Value) -> Vec<Metric<'_>> {
     fn metric(value: &Value) -> Metric<'_> {
-        let text = |value: &'_ Value| -> &'static str {
-            Box::leak(value.as_str().unwrap().to_owned().into_boxed_str())
-        };
         let [dimension] = value["Dimensions"].as_array().unwrap().as_slice() else {
             panic!("one dimension: {value}")
         };
         Metric {
-            namespace: text(&value["Namespace"]),
-            name: text(&value["MetricName"]),
-            dimension: text(&dimension["Name"]),
-            of: text(&dimension["Value"]),
+            namespace: value["Namespace"].as_str().unwrap(),
+            name: value["MetricName"].as_str().unwrap(),
+            dimension: dimension["Name"].as_str().unwrap(),
+            of: dimension["Value"].as_str().unwrap(),
         }
     }
     match alarm["Metrics"].as_array() {

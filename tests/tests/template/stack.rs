@@ -116,7 +116,8 @@ fn the_examples_give_parameters_that_the_template_has() {
                 let allowed =
                     declared.get(name).unwrap_or_else(|| panic!("{example}: {id}: no parameter {name}"));
                 if let (Some(allowed), Some(value)) = (allowed["AllowedValues"].as_array(), value.as_str()) {
-                    let is_value = |it: &Value| it.as_str() == Some(value) || it.to_string() == value;
+                    let is_value =
+                        |it: &Value| it.as_str().map_or_else(|| it.to_string(), str::to_owned) == *value;
                     assert!(allowed.iter().any(is_value), "{example}: {id}: {name} is {value}");
                 }
             }
