@@ -1,4 +1,6 @@
 //! One bucket's turn: fetch, publish, delete, until nothing is left, the turn is over, or it may not go on.
+//!
+//! A little long, for it is one loop: what overlaps what, and which check comes before which step, is seen in one place.
 
 use std::time::Duration;
 
